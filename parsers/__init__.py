@@ -1,0 +1,82 @@
+"""Parsers: bytes of what an inference server left behind -> Arrow rows of the raw tables in `parsers.columns`.
+
+This is the registry. A format is one module with a `FORMAT`; it is added to `FORMATS` here and nowhere else. Nothing below
+`parsers/` knows Dagster or DuckDB, reads anything but the file given, or asks for the time of day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from parsers.source import Account, InputError, Sink, Source, UnrecognisedFormat
+
+__all__ = ["FORMAT_MODULES", "Account", "Format", "InputError", "Sink", "Source", "UnrecognisedFormat", "detect", "formats", "parse"]
+
+FORMAT_MODULES = (
+    "parsers.vllm_engine_log",
+    "parsers.prometheus_text",
+    "parsers.prometheus_json",
+    "parsers.vllm_bench_json",
+    "parsers.otlp_spans",
+    "parsers.kv_events_jsonl",
+)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A recognised format: how to tell it, how to read it, and what it can and cannot prove.
+
+    `detect(head)` gets the first 64 KiB and answers how sure it is, 0 (not mine) to 1. `parse(source, sink)` writes rows and
+    returns the line account; it raises InputError only where nothing of the file could be read, and otherwise reports a fault
+    found later (a file cut in the middle) in `Account.error`, keeping what came before it.
+    """
+
+    name: str
+    title: str
+    engine_kind: str | None
+    versions: str
+    can_tell: str
+    cannot_tell: str
+    tables: tuple[str, ...]
+    detect: Callable[[bytes], float]
+    parse: Callable[[Source, Sink], Account]
+
+
+def formats() -> tuple[Format, ...]:
+    """Every format, in registry order."""
+    return tuple(import_module(module).FORMAT for module in FORMAT_MODULES)
+
+
+def detect(source: Source) -> Format:
+    """The format that is surest of the file's head. UnrecognisedFormat where none is; InputError where it cannot be read."""
+    head = source.head()
+    best = max(formats(), key=lambda each: each.detect(head))
+    if best.detect(head) > 0:
+        return best
+    raise UnrecognisedFormat(f"{source.name}: {_likeness(head)}; `kvpressure formats` lists what is read")
+
+
+def parse(source: Source, sink: Sink) -> tuple[Format, Account]:
+    """Detect and read one file into the sink, its line account included as a row of `sources`."""
+    chosen = detect(source)
+    account = chosen.parse(source, sink)
+    if not account.balanced:
+        raise AssertionError(f"{source.name}: {chosen.name} lost count of its lines: {account}")
+    return chosen, account
+
+
+def _likeness(head: bytes) -> str:
+    """What an unrecognised file seems to be, for the one-line error."""
+    start = head.lstrip()[:512].lower()
+    first = head.splitlines()[0][:60].decode("utf-8", "replace") if head.splitlines() else ""
+    if start.startswith((b"<!doctype", b"<html")):
+        return f'an HTML page (line 1: "{first}"); was the proxy\'s login or error page saved?'
+    if head.startswith(b"\x89PNG"):
+        return "a PNG picture, not something an engine wrote"
+    if b"\0" in head:
+        return "binary, and none of the formats this reads"
+    if start.startswith((b"{", b"[")):
+        return "JSON, but not a result, query or span file this reads"
+    return f'no line of an engine log, metric or result in its first 64 KiB (line 1: "{first}")'

@@ -1,0 +1,179 @@
+"""An input file and where its rows go: opening, decompression, and the line account. Knows no format.
+
+`Source` is one file as given, plain, gzip or zstd (told by its first bytes, never by its name). `Sink` takes record batches
+and keeps them as Parquet, so that a parse of any size needs the memory of one batch. `Account` is the promise that no line is
+lost: every line of a file is used, ignored on purpose, or not understood.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+from parsers.columns import schema
+
+HEAD_BYTES = 64 * 1024
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+class InputError(Exception):
+    """An input that cannot be read. Its message is one line: what, where, what to do next."""
+
+
+class UnrecognisedFormat(InputError):
+    """No format claims the file's content."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file to read. `name` is what rows call it: the path below the folder given, without .gz or .zst."""
+
+    path: Path
+    name: str
+
+    @property
+    def compression(self) -> str | None:
+        """`gzip`, `zstd` or None, by the first bytes. InputError where the file cannot be opened."""
+        try:
+            with self.path.open("rb") as file:
+                magic = file.read(4)
+        except OSError as error:
+            raise InputError(f"{self.name}: cannot be opened ({error.strerror}); check its permissions") from error
+        if magic.startswith(GZIP_MAGIC):
+            return "gzip"
+        return "zstd" if magic.startswith(ZSTD_MAGIC) else None
+
+    def open(self) -> BinaryIO:
+        """The file's content, decompressed. A stream cut in the middle raises InputError on the read that meets the cut."""
+        compression = self.compression
+        if compression == "gzip":
+            return io.BufferedReader(_Guarded(gzip.open(self.path, "rb"), self.name), 1 << 20)
+        if compression == "zstd":
+            raw = zstandard.ZstdDecompressor().stream_reader(self.path.open("rb"), closefd=True, read_across_frames=True)
+            return io.BufferedReader(_Guarded(raw, self.name), 1 << 20)
+        return self.path.open("rb", buffering=1 << 20)
+
+    def head(self) -> bytes:
+        """The first 64 KiB of the content: what a detector may look at. InputError where the file is empty or broken there."""
+        with self.open() as stream:
+            head = stream.read(HEAD_BYTES)
+        if not head.strip():
+            raise InputError(f"{self.name}: empty; check that whatever writes it was running and had permission to")
+        return head
+
+
+class _Guarded(io.RawIOBase):
+    """A decompressing stream whose faults become InputError."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream, self._name = stream, name
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        try:
+            data = self._stream.read(len(buffer))
+        except EOFError as error:
+            raise InputError(f"{self._name}: compressed file ends early; copy it again") from error
+        except (OSError, zlib.error, zstandard.ZstdError) as error:
+            raise InputError(f"{self._name}: compressed data is damaged ({error}); copy it again") from error
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+@dataclass
+class Account:
+    """What became of each line of one file: used + ignored + not_understood = lines, always (`balanced` says so)."""
+
+    lines: int = 0
+    used: int = 0
+    ignored: int = 0
+    not_understood: int = 0
+    first_not_understood: int | None = None
+    error: str | None = None
+
+    @property
+    def balanced(self) -> bool:
+        """Whether each line is accounted for exactly once."""
+        return self.lines == self.used + self.ignored + self.not_understood
+
+    def misread(self, line: int) -> None:
+        """Count line number `line` (from 1) as one that looks like a signal and does not follow its grammar."""
+        self.not_understood += 1
+        if self.first_not_understood is None or line < self.first_not_understood:
+            self.first_not_understood = line
+
+
+@dataclass
+class Sink:
+    """Takes rows of raw tables and appends them to `<folder>/<table>.parquet`; use as a context manager."""
+
+    folder: Path
+    rows: dict[str, int] = field(default_factory=dict)
+    _writers: dict[str, pq.ParquetWriter] = field(default_factory=dict)
+
+    def write(self, table: str, batch: pa.RecordBatch | pa.Table) -> None:
+        """Append a batch. Columns missing from it are null; a column the table does not have is a KeyError."""
+        wanted = schema(table)
+        unknown = set(batch.schema.names) - set(wanted.names)
+        if unknown:
+            raise KeyError(f"{table} has no column {', '.join(sorted(unknown))}")
+        if batch.num_rows == 0:
+            return
+        have = set(batch.schema.names)
+        columns = [batch.column(f.name).cast(f.type) if f.name in have else pa.nulls(batch.num_rows, f.type) for f in wanted]
+        if table not in self._writers:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._writers[table] = pq.ParquetWriter(self.folder / f"{table}.parquet", wanted, compression="zstd")
+        self._writers[table].write_table(pa.Table.from_arrays(columns, schema=wanted))
+        self.rows[table] = self.rows.get(table, 0) + batch.num_rows
+
+    def write_rows(self, table: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Append rows given as dicts: for tables of few rows. Same rules as `write`."""
+        if rows:
+            wanted = schema(table)
+            names = {name for row in rows for name in row}
+            fields = [f for f in wanted if f.name in names]
+            unknown = names - set(wanted.names)
+            if unknown:
+                raise KeyError(f"{table} has no column {', '.join(sorted(unknown))}")
+            self.write(table, pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(fields)))
+
+    def __enter__(self) -> Sink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+
+def lines_of(stream: BinaryIO, chunk_bytes: int = 8 << 20) -> Iterator[bytes]:
+    """Chunks of whole lines (the last may lack its newline): what a vectorised parser works on.
+
+    A single line longer than the chunk is passed on whole with the rest of its chunk, so memory is bounded by the longest line.
+    """
+    rest = b""
+    while chunk := stream.read(chunk_bytes):
+        cut = chunk.rfind(b"\n")
+        if cut < 0:
+            rest += chunk
+            continue
+        yield rest + chunk[: cut + 1] if rest else chunk[: cut + 1]
+        rest = chunk[cut + 1 :]
+    if rest:
+        yield rest
