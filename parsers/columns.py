@@ -4,7 +4,7 @@ What belongs here: names, Arrow types, units, one sentence each, and which raw t
 name everywhere; its unit is in the name. What does not: columns derived in SQL (they are documented in the header of
 the SQL file that makes them) and any reading of bytes.
 
-Raw tables keep what the file said. Times come in two forms: `at` where the file itself carries an absolute time, and
+Raw tables keep what the file said. Times come in two forms: `at_utc` (`at` is a reserved word of DuckDB 2) where the file itself carries an absolute time, and
 `at_local` where it carries a wall clock without a zone (and often without a year: then the year is PLACEHOLDER_YEAR, or the
 one after it behind a New Year's Eve). `pipelines.clock` turns the second into the first. A value a line lacks is null, never zero.
 """
@@ -40,7 +40,7 @@ COLUMNS: dict[str, Column] = {
     "engine": Column(TEXT, "", "Engine (data-parallel rank) within the server, `0`, `1`, …; null where the input does not name it."),
     "model": Column(TEXT, "", "Served model name."),
     # when
-    "at": Column(UTC, "", "Time of the observation where the input carries an absolute one."),
+    "at_utc": Column(UTC, "", "Time of the observation where the input carries an absolute one."),
     "at_local": Column(LOCAL, "", "Wall clock of the writer, no zone; year 2000 or 2001 where the input has no year."),
     # the sources themselves
     "path": Column(TEXT, "", "Path of the file as it was given."),
@@ -136,7 +136,7 @@ COLUMNS: dict[str, Column] = {
 }
 
 _WHERE = ("source", "line")
-_WHEN = ("at", "at_local")
+_WHEN = ("at_utc", "at_local")
 
 TABLES: dict[str, tuple[str, ...]] = {
     "sources": (
@@ -155,7 +155,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "engine_config": (*_WHERE, *_WHEN, "process", "instance", "engine", "key", "value_text"),
     "engine_events": (*_WHERE, *_WHEN, "process", "instance", "engine", "event", "request_id", "count"),
     "request_lines": (*_WHERE, *_WHEN, "process", "instance", "request_id", "event", "max_tokens"),
-    "metric_samples": ("source", "at", "instance", "engine", "model", "name", "le", "labels", "value"),
+    "metric_samples": ("source", "at_utc", "instance", "engine", "model", "name", "le", "labels", "value"),
     "bench_runs": (
         "source", "run_index", "client", "model", "date_local", "start_at", "duration_s", "completed", "failed", "num_prompts",
         "request_rate", "max_concurrency", "has_details", "total_input_tokens", "total_output_tokens", "aggregates",
@@ -169,7 +169,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "e2e_s", "queue_s", "prefill_s", "decode_s", "inference_s",
     ),
     "kv_events": (
-        *_WHERE, "instance", "seq", "event_index", "at", "dp_rank", "event", "block_hash", "parent_hash", "block_size", "medium",
+        *_WHERE, "instance", "seq", "event_index", "at_utc", "dp_rank", "event", "block_hash", "parent_hash", "block_size", "medium",
         "group_idx",
     ),
 }

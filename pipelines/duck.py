@@ -1,0 +1,36 @@
+"""DuckDB connections, opened one way: in memory, UTC, no extension fetched, the macros of `sql/lib` loaded.
+
+Nothing here knows a table. Connections are thrown away after use; what lasts is Parquet (see `pipelines.lake`).
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from pathlib import Path
+
+import duckdb
+
+MEMORY_LIMIT = os.environ.get("KVPRESSURE_MEMORY_LIMIT", "2GB")
+
+
+def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
+    """A fresh in-memory database with the SQL library's macros. Close it, or use it as a context manager."""
+    con = duckdb.connect(
+        config={
+            "threads": threads or os.cpu_count() or 1,
+            "memory_limit": MEMORY_LIMIT,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        },
+    )
+    con.execute("set timezone = 'UTC'")  # not in config: there it would look for an icu extension to load
+    con.execute("set preserve_insertion_order = true")
+    for macro_file in sorted((Path(str(files("sql"))) / "lib").glob("*.sql")):
+        con.execute(macro_file.read_text())
+    return con
+
+
+def literal(text: str | Path) -> str:
+    """`text` as a SQL string literal, for the few statements (COPY, ATTACH, views) that take no parameters."""
+    return "'" + str(text).replace("'", "''") + "'"

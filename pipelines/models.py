@@ -1,0 +1,173 @@
+"""Models: what makes each table, read from the SQL library and the few tables that Python makes, and how one is run.
+
+A model is a table's name, its documentation and the query or function that makes it. A SQL file says all of that itself, in
+its header; a Python model says it in its docstring, in the same words:
+
+    -- Purpose sentence, and what a reader must know.
+    --
+    -- grain: engine, interval_end
+    -- column: interval_end | Scrape that first showed the new value.
+    -- check:  preemptions >= 0 | A counter that falls is a restart, not a negative event.
+
+This module has no opinion on order in time, on Dagster or on the command line: `materialize` makes one table of one run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from graphlib import TopologicalSorter
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow.parquet as pq
+
+from parsers.columns import TABLES, schema
+from pipelines.duck import literal
+from pipelines.lake import Lake
+
+LAYERS = ("raw", "staging", "core", "marts", "advice")
+PYTHON_MODELS = ("pipelines.clock", "pipelines.replay.kv_events", "pipelines.replay.requests")
+_REFERENCE = re.compile(rf"\b(?:from|join)\s+((?:{'|'.join(LAYERS)})\.\w+)", re.IGNORECASE)
+
+Function = Callable[[Mapping[str, pl.DataFrame], "Run"], pl.DataFrame]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run to analyze: its name and what the caller said that no input says. Everything else is in the inputs."""
+
+    name: str
+    timezone: str | None = None
+    since: str | None = None
+    until: str | None = None
+    gpu_cost_usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """One table: its documentation and the query, or the function, that makes it."""
+
+    name: str
+    purpose: str
+    grain: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    checks: tuple[tuple[str, str], ...]
+    reads: tuple[str, ...]
+    query: str | None = None
+    function: Function | None = None
+
+    @property
+    def layer(self) -> str:
+        """staging, core, marts or advice."""
+        return self.name.split(".")[0]
+
+    @property
+    def table(self) -> str:
+        """The name without its layer."""
+        return self.name.split(".")[1]
+
+
+class ModelError(Exception):
+    """A model whose header or references break the library's rules; the message names the file and the rule."""
+
+
+def from_sql(path: Path) -> Model:
+    """The model of one SQL file. ModelError where its header lacks a purpose, a grain or columns."""
+    text = path.read_text()
+    header = "\n".join(line[2:].removeprefix(" ") for line in text.splitlines() if line.startswith("--"))
+    query = "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip().rstrip(";")
+    name = f"{path.parent.name}.{path.stem}"
+    code = re.sub(r"--.*", "", query)
+    return _documented(name, header, reads=tuple(sorted(set(_REFERENCE.findall(code)) - {name})), query=query)
+
+
+def python_model(name: str, *, reads: Iterable[str]) -> Callable[[Function], Function]:
+    """Mark a function as the maker of table `name`; its docstring is the header. Found through PYTHON_MODELS."""
+
+    def mark(function: Function) -> Function:
+        header = inspect.cleandoc(function.__doc__ or "")
+        function.model = _documented(name, header, reads=tuple(reads), function=function)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def _documented(name: str, header: str, *, reads: tuple[str, ...], query: str | None = None, function: Function | None = None) -> Model:
+    """A model from its header text."""
+    prose, columns, checks = [], [], []
+    grain: tuple[str, ...] = ()
+    for line in header.splitlines():
+        kind, _, rest = line.partition(":")
+        if kind == "grain":
+            grain = tuple(part.strip() for part in rest.split(","))
+        elif kind in ("column", "check"):
+            what, bar, meaning = rest.partition("|")
+            if not bar or not meaning.strip():
+                raise ModelError(f"{name}: `{line.strip()}` lacks its ` | sentence`")
+            (columns if kind == "column" else checks).append((what.strip(), meaning.strip()))
+        elif not columns and not checks and not grain:
+            prose.append(line)
+    purpose = " ".join(" ".join(prose).split())
+    if not (purpose and grain and columns):
+        raise ModelError(f"{name}: its header needs a purpose, a `grain:` and a `column:` for each column")
+    return Model(name, purpose, grain, tuple(columns), tuple(checks), reads, query, function)
+
+
+@cache
+def models() -> dict[str, Model]:
+    """Every model by name, each after all it reads."""
+    found = [from_sql(path) for layer in LAYERS[1:] for path in sorted((Path(str(files("sql"))) / layer).glob("*.sql"))]
+    for module in PYTHON_MODELS:
+        made = (getattr(value, "model", None) for value in vars(import_module(module)).values())
+        found += [each for each in made if isinstance(each, Model)]
+    by_name = {each.name: each for each in found}
+    for each in found:
+        for read in each.reads:
+            if read not in by_name and read.removeprefix("raw.") not in TABLES:
+                raise ModelError(f"{each.name} reads {read}, which nothing makes")
+    order = TopologicalSorter({each.name: [read for read in each.reads if read in by_name] for each in sorted(found, key=lambda m: m.name)})
+    return {name: by_name[name] for name in order.static_order()}
+
+
+def materialize(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run: Run) -> int:
+    """Make one table of one run from the tables it reads, and return its row count. `con` gains views of what was read."""
+    for read in model.reads:
+        view(read, lake=lake, con=con)
+    set_variables(con, run)
+    if model.function is not None:
+        frame = model.function({read: con.sql(f"from {read}").pl() for read in model.reads}, run)
+        lake.put(model.name, lambda path: frame.write_parquet(path, compression="zstd"))
+    else:
+        lake.put(
+            model.name,
+            lambda path: con.execute(f"copy ({model.query}) to {literal(path)} (format parquet, compression zstd)"),
+        )
+    return pq.read_metadata(lake.path(model.name)).num_rows
+
+
+def view(table: str, *, lake: Lake, con: duckdb.DuckDBPyConnection) -> None:
+    """Make `layer.table` readable on the connection. A raw table that no input filled is there, and empty."""
+    layer, name = table.split(".")
+    con.execute(f"create schema if not exists {layer}")
+    if layer == "raw" and not lake.has(table):
+        empty = schema(name).empty_table()
+        con.register("_empty", empty)
+        con.execute(f"create or replace table {table} as from _empty")
+        con.unregister("_empty")
+    else:
+        con.execute(f"create or replace view {table} as from read_parquet({literal(lake.path(table))}, hive_partitioning = false)")
+
+
+def set_variables(con: duckdb.DuckDBPyConnection, run: Run) -> None:
+    """The run's parameters, as the SQL reads them: getvariable('run'), ('since'), ('until'), ('gpu_cost_usd_per_hour')."""
+    con.execute("set variable run = $value", {"value": run.name})
+    con.execute("set variable since = $value::timestamptz", {"value": run.since})
+    con.execute("set variable until = $value::timestamptz", {"value": run.until})
+    con.execute("set variable gpu_cost_usd_per_hour = $value::double", {"value": run.gpu_cost_usd_per_hour})

@@ -1,0 +1,8 @@
+-- Ratios and clamps that treat "nothing to divide by" as not known. DuckDB 2 answers 1/0 with inf and 0/0 with nan.
+
+-- numerator / denominator, NULL where the denominator is zero or NULL.
+create or replace macro ratio(numerator, denominator) as numerator::double / nullif(denominator, 0)::double;
+
+-- value held between low and high; NULL stays NULL.
+create or replace macro clamp(value, low, high) as
+    case when value is null then null else greatest(low, least(high, value)) end;

@@ -1,0 +1,29 @@
+-- Times and intervals. Seconds are doubles; timestamps are TIMESTAMPTZ.
+
+-- Seconds from one time to another.
+create or replace macro seconds_between(earlier, later) as epoch(later) - epoch(earlier);
+
+-- A timestamp some (fractional, possibly negative) seconds later.
+create or replace macro plus_seconds(moment, seconds) as
+    make_timestamptz((epoch_us(moment) + round(seconds * 1e6))::bigint);
+
+-- The absolute time of a wall-clock stamp: its own `at_utc` where the line had one, else the stamp read in `zone`, its year
+-- replaced where the stamp had none (years before 2010 are the parser's placeholder; a stamp behind a New Year's Eve has 2001).
+create or replace macro absolute_time(at_utc, at_local, zone, base_year) as coalesce(
+    at_utc,
+    case
+        when at_local is null or zone is null then null
+        when year(at_local) < 2010 then timezone(
+            zone,
+            make_timestamp(
+                (base_year + year(at_local) - 2000)::bigint, month(at_local), day(at_local),
+                hour(at_local), minute(at_local), second(at_local) + (microsecond(at_local) % 1000000) / 1e6
+            )
+        )
+        else timezone(zone, at_local)
+    end
+);
+
+-- Length of the overlap of two intervals in seconds, 0 where they do not meet.
+create or replace macro overlap_s(start_a, end_a, start_b, end_b) as
+    greatest(0.0, least(epoch(end_a), epoch(end_b)) - greatest(epoch(start_a), epoch(start_b)));
