@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +22,7 @@ import zstandard
 from parsers.columns import schema
 
 HEAD_BYTES = 64 * 1024
+ZSTD_STEP = 16 * 1024  # compressed bytes taken at a time: text this repetitive grows a hundredfold
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -52,37 +53,67 @@ class Source:
             return "gzip"
         return "zstd" if magic.startswith(ZSTD_MAGIC) else None
 
-    def open(self) -> BinaryIO:
+    def open(self) -> io.BufferedReader:
         """The file's content, decompressed. A stream cut in the middle raises InputError on the read that meets the cut."""
         compression = self.compression
         if compression == "gzip":
             return io.BufferedReader(_Guarded(gzip.open(self.path, "rb"), self.name), 1 << 20)
         if compression == "zstd":
-            raw = zstandard.ZstdDecompressor().stream_reader(self.path.open("rb"), closefd=True, read_across_frames=True)
-            return io.BufferedReader(_Guarded(raw, self.name), 1 << 20)
-        return self.path.open("rb", buffering=1 << 20)
+            return io.BufferedReader(_Guarded(_ZstdFile(self.path.open("rb")), self.name), 1 << 20)
+        return io.BufferedReader(io.FileIO(self.path), 1 << 20)
 
     def head(self) -> bytes:
         """The first 64 KiB of the content: what a detector may look at. InputError where the file is empty or broken there."""
+        head = b""
         with self.open() as stream:
-            head = stream.read(HEAD_BYTES)
+            try:
+                while len(head) < HEAD_BYTES and (part := stream.read1(HEAD_BYTES - len(head))):
+                    head += part
+            except InputError:
+                if not head:
+                    raise
         if not head.strip():
             raise InputError(f"{self.name}: empty; check that whatever writes it was running and had permission to")
         return head
 
 
-class _Guarded(io.RawIOBase):
-    """A decompressing stream whose faults become InputError."""
+class _ZstdFile:
+    """Reads zstd frames one after the other; unlike the library's own reader it does not take a cut frame for a whole one."""
 
-    def __init__(self, stream: BinaryIO, name: str) -> None:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._frame = file, zstandard.ZstdDecompressor().decompressobj()
+        self._input, self._output, self._within_frame = b"", b"", False
+
+    def read1(self, size: int) -> bytes:
+        while not self._output:
+            if self._frame.eof:
+                self._input, self._frame = self._frame.unused_data, zstandard.ZstdDecompressor().decompressobj()
+            data, self._input = self._input or self._file.read(ZSTD_STEP), b""
+            if not data:
+                if self._within_frame:
+                    raise EOFError
+                return b""
+            self._output = self._frame.decompress(data)
+            self._within_frame = not self._frame.eof
+        part, self._output = self._output[:size], self._output[size:]
+        return part
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Guarded(io.RawIOBase):
+    """A decompressing stream whose faults become InputError, once all that came before the fault has been read."""
+
+    def __init__(self, stream: gzip.GzipFile | _ZstdFile, name: str) -> None:
         self._stream, self._name = stream, name
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         try:
-            data = self._stream.read(len(buffer))
+            data = self._stream.read1(len(buffer))  # read() would drop what it has when it meets the fault
         except EOFError as error:
             raise InputError(f"{self._name}: compressed file ends early; copy it again") from error
         except (OSError, zlib.error, zstandard.ZstdError) as error:
@@ -162,18 +193,26 @@ class Sink:
         self._writers.clear()
 
 
-def lines_of(stream: BinaryIO, chunk_bytes: int = 8 << 20) -> Iterator[bytes]:
+def lines_of(stream: io.BufferedIOBase, chunk_bytes: int = 8 << 20) -> Iterator[bytes]:
     """Chunks of whole lines (the last may lack its newline): what a vectorised parser works on.
 
     A single line longer than the chunk is passed on whole with the rest of its chunk, so memory is bounded by the longest line.
+    Where the stream is cut, the whole lines before the cut are passed on, then its InputError; the cut line is not.
     """
-    rest = b""
-    while chunk := stream.read(chunk_bytes):
-        cut = chunk.rfind(b"\n")
-        if cut < 0:
-            rest += chunk
-            continue
-        yield rest + chunk[: cut + 1] if rest else chunk[: cut + 1]
-        rest = chunk[cut + 1 :]
-    if rest:
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while part := stream.read1(chunk_bytes):
+            parts.append(part)
+            size += len(part)
+            if size >= chunk_bytes and (cut := part.rfind(b"\n") + 1):
+                yield b"".join((*parts[:-1], part[:cut]))
+                parts = [part[cut:]]
+                size = len(parts[0])
+    except InputError:
+        whole = b"".join(parts)
+        if cut := whole.rfind(b"\n") + 1:
+            yield whole[:cut]
+        raise
+    if rest := b"".join(parts):
         yield rest
