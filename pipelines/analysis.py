@@ -1,0 +1,108 @@
+"""An analysis from end to end, as plain functions: intake, then every model in order, then publishing.
+
+The command line and the tests call these; the Dagster assets call the same steps one by one. Nothing is known here of what any
+table means.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines import publish
+from pipelines.duck import connect
+from pipelines.intake import Intake, read, read_into
+from pipelines.lake import Lake
+from pipelines.models import Run, materialize, models
+
+Tell = Callable[[str], object]
+WORK_PREFIX = ".kvpressure-"
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A finished analysis: what was read, where the result lies, and the rows of each table made."""
+
+    out: Path
+    intake: Intake
+    rows: dict[str, int]
+
+    @property
+    def database(self) -> Path:
+        """The DuckDB file that holds everything."""
+        return self.out / publish.DATABASE
+
+    @property
+    def report(self) -> Path:
+        """The page to look at."""
+        return self.out / publish.REPORT
+
+
+def analyze(paths: Iterable[Path], out: Path, run: Run, *, tell: Tell = lambda _: None) -> Analysis:
+    """Read, model and publish one run into the folder `out`. InputError where nothing given can be read to its end.
+
+    A result that was there before stays until the new one is complete.
+    """
+    with workplace(out) as work:
+        lake = Lake(work / "lake", run.name)
+        intake = read(paths, lake, skip=out, tell=tell)
+        intake.require_whole()
+        rows = build(lake, run, tell=tell)
+        tell("writing the result")
+        publish.publish(lake, work / "result")
+        publish.replace(work / "result", out)
+    return Analysis(out, intake, intake.rows | rows)
+
+
+def build(lake: Lake, run: Run, *, tell: Tell = lambda _: None) -> dict[str, int]:
+    """Make every table of the run from its raw tables; row count by table."""
+    rows = {}
+    with connect() as con:
+        for model in models().values():
+            tell(f"computing {model.name}")
+            rows[model.name] = materialize(model, lake=lake, con=con, run=run)
+    return rows
+
+
+def parse_only(paths: Iterable[Path], out: Path, *, tell: Tell = lambda _: None) -> Intake:
+    """Read everything into `<out>/<table>.parquet`; tables that no input fills are left out."""
+    with workplace(out) as work:
+        intake = read_into(paths, work / "tables", skip=out, tell=tell)
+        for table in sorted((work / "tables").glob("*.parquet")):
+            table.replace(out / table.name)
+    return intake
+
+
+@contextmanager
+def workplace(out: Path) -> Iterator[Path]:
+    """A folder to work in inside `out`, gone afterwards; what a killed process left there goes first.
+
+    `out` itself goes too if this made it and nothing came to lie in it.
+    """
+    is_new = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    for left in out.glob(f"{WORK_PREFIX}*"):
+        if not _is_alive(int(left.name.removeprefix(WORK_PREFIX))):
+            shutil.rmtree(left, ignore_errors=True)
+    work = out / f"{WORK_PREFIX}{os.getpid()}"
+    work.mkdir()
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        if is_new and not any(out.iterdir()):
+            out.rmdir()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

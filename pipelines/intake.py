@@ -1,0 +1,205 @@
+"""Intake: files and folders as given -> the raw tables of one run, and one row of `raw.sources` for each file met.
+
+Here is decided which files are read, what each is called in every later row, and what is said of one that cannot be read.
+A file that cannot be read never stops the others. How a format is read is the business of `parsers/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow.parquet as pq
+
+import parsers
+from parsers import Account, Format, InputError, Sink, Source
+from parsers.columns import TABLES, schema
+from pipelines.lake import Lake
+
+Tell = Callable[[str], object]
+COMPRESSED_SUFFIXES = (".gz", ".zst")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one file. `format` is None where the file was not read at all; then `error` says why, in one line."""
+
+    source: Source
+    format: Format | None = None
+    account: Account = field(default_factory=Account)
+    error: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file was recognised, gave something, and was read to its end."""
+        return self.format is not None and self.error is None
+
+    def row(self) -> dict[str, object]:
+        """Its row of `raw.sources`."""
+        return {
+            "source": self.source.name,
+            "path": str(self.source.path),
+            "format": self.format.name if self.format else None,
+            "engine_kind": self.format.engine_kind if self.format else None,
+            "bytes": _size(self.source.path),
+            "lines": self.account.lines,
+            "lines_used": self.account.used,
+            "lines_ignored": self.account.ignored,
+            "lines_not_understood": self.account.not_understood,
+            "first_not_understood": self.account.first_not_understood,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What became of all files of a run, and how many rows each raw table got."""
+
+    outcomes: tuple[Outcome, ...]
+    rows: dict[str, int]
+
+    def require_whole(self) -> None:
+        """InputError, in one line, where not one file could be read to its end."""
+        if any(outcome.is_whole for outcome in self.outcomes):
+            return
+        broken = [outcome for outcome in self.outcomes if outcome.format is not None] or list(self.outcomes)
+        first = broken[0].error or ""
+        if len(self.outcomes) == 1:
+            raise InputError(first)
+        raise InputError(f"none of the {len(self.outcomes)} files given could be read; the first: {first}")
+
+
+def read(paths: Iterable[Path], lake: Lake, *, skip: Path | None = None, tell: Tell = lambda _: None) -> Intake:
+    """Read everything below `paths` into the raw tables of the lake's run, each replaced as a whole.
+
+    InputError where a path does not exist or no path leads to a file; what lies below `skip` (the output) is not input.
+    """
+    lake.root.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".intake-", dir=lake.root) as folder:
+        intake = read_into(paths, Path(folder), skip=skip, tell=tell)
+        for table in TABLES:
+            lake.put(f"raw.{table}", lambda target, made=Path(folder) / f"{table}.parquet", name=table: _move(made, target, name))
+    return intake
+
+
+def read_into(paths: Iterable[Path], folder: Path, *, skip: Path | None = None, tell: Tell = lambda _: None) -> Intake:
+    """Read everything below `paths` into `<folder>/<table>.parquet`; a table that got no row has no file."""
+    sources = find(paths, skip=skip)
+    outcomes = []
+    with Sink(folder) as sink:
+        twin_of = twins(sources)
+        for number, source in enumerate(sources, start=1):
+            tell(f"reading {source.name} ({number} of {len(sources)})")
+            outcomes.append(_read_once(source, sink, twin_of.get(source)))
+        sink.write_rows("sources", [outcome.row() for outcome in outcomes])
+    return Intake(tuple(outcomes), dict(sink.rows))
+
+
+def find(paths: Iterable[Path], *, skip: Path | None = None) -> list[Source]:
+    """The files below `paths` in a fixed order, each under a name of its own. Hidden files are left alone."""
+    found: dict[str, Source] = {}
+    for path in paths:
+        for file, name in _files(path):
+            if skip is None or not file.resolve().is_relative_to(skip.resolve()):
+                unique = _unique(name, path, taken=found)
+                found[unique] = Source(file, unique)
+    if not found:
+        raise InputError(f"{', '.join(map(str, paths))}: no file there; give the folder with the server's log, metrics or results")
+    return list(found.values())
+
+
+def twins(sources: Sequence[Source]) -> dict[Source, Source]:
+    """Files whose content, decompressed, is that of an earlier one -> that earlier one. Whole files are compared only where
+    their first 64 KiB agree."""
+    by_head: dict[bytes, list[Source]] = {}
+    for source in sources:
+        try:
+            by_head.setdefault(source.head(), []).append(source)
+        except InputError:
+            continue  # said when it is read
+    twin_of = {}
+    for alike in by_head.values():
+        first_with: dict[bytes, Source] = {}
+        for source in alike if len(alike) > 1 else ():
+            first = first_with.setdefault(_digest(source), source)
+            if first is not source:
+                twin_of[source] = first
+    return twin_of
+
+
+def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:
+    if twin is not None:
+        return Outcome(source, error=f"{source.name}: the same content as {twin.name}, which is read; this copy is left out")
+    try:
+        chosen, account = parsers.parse(source, sink)
+    except InputError as error:
+        return Outcome(source, error=_one_line(error))
+    except Exception as error:  # noqa: BLE001 - a fault of ours in one file must not cost the user the others
+        fault = f"{source.name}: not read, by a fault of kvpressure ({type(error).__name__}: {error}); please report it"
+        return Outcome(source, error=_one_line(fault))
+    if account.error is None and account.used == 0:
+        nothing = f"{source.name}: {chosen.title}, but none of its {account.lines} lines says anything of load, cache or requests"
+        return Outcome(source, chosen, account, f"{nothing}; was it cut, or the log level raised?")
+    return Outcome(source, chosen, account, _one_line(account.error) if account.error else None)
+
+
+def _files(path: Path) -> Iterator[tuple[Path, str]]:
+    """Each file below `path` (or `path` itself) with its name relative to the folder given."""
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder; check the path")
+    if not path.is_dir():
+        yield path, path.name
+        return
+    for folder, subfolders, names in os.walk(path):
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith("."):
+                file = Path(folder, name)
+                yield file, file.relative_to(path).as_posix()
+
+
+def _unique(name: str, given: Path, *, taken: dict[str, Source]) -> str:
+    """`name` without its compression suffix; where that is taken, below its folder's name; where that is too, numbered."""
+    bare = name
+    for suffix in COMPRESSED_SUFFIXES:
+        bare = bare.removesuffix(suffix)
+    parent = given.resolve().name if given.is_dir() else given.resolve().parent.name
+    candidates = [bare, f"{parent}/{bare}"]
+    return next((each for each in candidates if each not in taken), None) or next(
+        f"{bare} ({number})" for number in range(2, len(taken) + 3) if f"{bare} ({number})" not in taken
+    )
+
+
+def _digest(source: Source) -> bytes:
+    """Hash of the whole content; of what can be read of it where it is damaged."""
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with source.open() as stream:
+            while chunk := stream.read(1 << 20):
+                digest.update(chunk)
+    except InputError as error:
+        digest.update(str(error).encode())
+    return digest.digest()
+
+
+def _move(made: Path, target: Path, table: str) -> None:
+    """Bring a table made elsewhere to `target`; one that got no row is written empty."""
+    if made.exists():
+        made.replace(target)
+    else:
+        pq.write_table(schema(table).empty_table(), target)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+def _one_line(message: object) -> str:
+    return " ".join(str(message).split())

@@ -1,0 +1,159 @@
+"""Publishing: the tables of one analyzed run -> `analysis.duckdb`, `tables/*.parquet`, `summary.json` and `report.html`.
+
+What a reader gets is made here and nothing is decided here: no number is computed, no row dropped. All files are made
+in a folder of their own and moved in at the end, `analysis.duckdb` last: where it is, the rest of the same run is as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from parsers.columns import COLUMNS, TABLES
+from pipelines.duck import connect, literal
+from pipelines.lake import Lake
+from pipelines.models import Model, models
+
+DATABASE, SUMMARY, REPORT, TABLES_FOLDER = "analysis.duckdb", "summary.json", "report.html", "tables"
+STORAGE_VERSION = "v1.5.0"  # DuckDB 2 writes a format that the 1.5 command line cannot open unless told
+SCHEMA_VERSION = 1  # of summary.json: raised when a field is renamed or removed
+SUMMARY_SCHEMA = Path(__file__).with_name("summary.schema.json")
+CONTRACT_TABLES = (
+    "runs",
+    "engines",
+    "verdicts",
+    "preemptions",
+    "waste",
+    "queue_time",
+    "stalls",
+    "evictions",
+    "recommendations",
+    "data_quality",
+    "timeline",
+)
+
+_JSON_TYPES: Mapping[str, dict[str, Any]] = {
+    "VARCHAR": {"type": "string"},
+    "BOOLEAN": {"type": "boolean"},
+    "DOUBLE": {"type": "number"},
+    "FLOAT": {"type": "number"},
+    "TIMESTAMP WITH TIME ZONE": {"type": "string", "format": "date-time"},
+}
+
+
+def publish(lake: Lake, into: Path) -> None:
+    """Make the four artefacts of the lake's run in the folder `into`, which must be empty or not exist."""
+    (into / TABLES_FOLDER).mkdir(parents=True)
+    write_database(lake, into / DATABASE)
+    for model in published():
+        shutil.copyfile(lake.path(model.name), into / TABLES_FOLDER / f"{model.table}.parquet")
+    with duckdb.connect(str(into / DATABASE), read_only=True) as con:
+        con.execute("set timezone = 'UTC'")
+        (into / SUMMARY).write_text(json.dumps(summary(con), indent=1, ensure_ascii=False) + "\n")
+    write_report(into / DATABASE, into / REPORT)
+
+
+def replace(made: Path, out: Path) -> None:
+    """Move the artefacts in `made` to `out`, in an order that never lets a mixture look whole."""
+    (out / DATABASE).unlink(missing_ok=True)
+    if (out / TABLES_FOLDER).exists():
+        shutil.rmtree(out / TABLES_FOLDER)
+    for name in (TABLES_FOLDER, SUMMARY, REPORT, DATABASE):
+        if (made / name).exists():
+            (made / name).replace(out / name)
+
+
+def published() -> list[Model]:
+    """The models whose tables a reader meets without a schema name: marts and advice."""
+    return [model for model in models().values() if model.layer in ("marts", "advice")]
+
+
+def write_database(lake: Lake, path: Path) -> None:
+    """One self-contained DuckDB file: marts and advice in `main`, core in `core`, the inputs in `sources`; commented throughout."""
+    with connect() as con:
+        con.execute(f"attach {literal(path)} as analysis (storage_version '{STORAGE_VERSION}')")
+        con.execute("create schema analysis.core")
+        for model in models().values():
+            if model.layer in ("core", "marts", "advice"):
+                table = f"analysis.core.{model.table}" if model.layer == "core" else f"analysis.{model.table}"
+                _copy(con, lake.path(model.name), table, comment=model.purpose, columns=model.columns)
+        meanings = [(name, COLUMNS[name].meaning) for name in TABLES["sources"]]
+        purpose = "The files given: one row each, with what became of its lines."
+        _copy(con, lake.path("raw.sources"), "analysis.sources", comment=purpose, columns=meanings)
+        con.execute("detach analysis")
+
+
+def _copy(con: duckdb.DuckDBPyConnection, file: Path, table: str, *, comment: str, columns: Iterable[tuple[str, str]]) -> None:
+    con.execute(f"create table {table} as from read_parquet({literal(file)}, hive_partitioning = false)")
+    con.execute(f"comment on table {table} is {literal(comment)}")
+    for column, meaning in columns:
+        con.execute(f'comment on column {table}."{column}" is {literal(meaning)}')
+
+
+def summary(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """The contract tables as plain JSON values: times in ISO 8601 UTC, what is not known as null."""
+    have = {name for (name,) in con.sql("select table_name from duckdb_tables() where schema_name = 'main'").fetchall()}
+    tables = {table: _plain(con.sql(f"from {table}").to_arrow_table().to_pylist()) for table in CONTRACT_TABLES if table in have}
+    return {"schema_version": SCHEMA_VERSION, "kvpressure_version": version("kvpressure"), **tables}
+
+
+def summary_schema(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """JSON Schema of `summary`, from the types and comments of an analysis database."""
+    rows = con.sql(
+        "select table_name, column_name, data_type, comment from duckdb_columns() where schema_name = 'main' order by column_index",
+    ).fetchall()
+    purposes = dict(con.sql("select table_name, comment from duckdb_tables() where schema_name = 'main'").fetchall())
+    tables: dict[str, dict[str, Any]] = {}
+    for table in CONTRACT_TABLES:
+        columns = {name: {"description": comment, **_json_type(kind)} for owner, name, kind, comment in rows if owner == table}
+        if columns:
+            record = {"type": "object", "properties": columns, "required": list(columns), "additionalProperties": False}
+            tables[table] = {"description": purposes[table], "type": "array", "items": record}
+    head = {"schema_version": {"const": SCHEMA_VERSION}, "kvpressure_version": {"type": "string"}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "kvpressure summary.json",
+        "description": "An export of the tables of analysis.duckdb. A value that is not known is null, never 0.",
+        "type": "object",
+        "properties": head | tables,
+        "required": [*head, *tables],
+        "additionalProperties": False,
+    }
+
+
+def _json_type(duckdb_type: str) -> dict[str, Any]:
+    """JSON Schema of a column, nullable."""
+    if duckdb_type.endswith("[]"):
+        return {"type": ["array", "null"], "items": _json_type(duckdb_type.removesuffix("[]"))}
+    plain = _JSON_TYPES.get(duckdb_type, {"type": "integer"} if "INT" in duckdb_type else {})
+    return {**plain, "type": [plain["type"], "null"]} if "type" in plain else {}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def write_report(database: Path, path: Path) -> None:
+    """The report, from the database alone."""
+    if find_spec("pipelines.report") is None:  # TODO: until the report is written
+        return
+    from pipelines.report import write_report as write
+
+    write(database, path)
