@@ -108,13 +108,16 @@ def find(paths: Iterable[Path], *, skip: Path | None = None) -> list[Source]:
                 unique = _unique(name, path, taken=found)
                 found[unique] = Source(file, unique)
     if not found:
-        raise InputError(f"{', '.join(map(str, paths))}: no file there; give the folder with the server's log, metrics or results")
+        places = ", ".join(map(str, paths))
+        raise InputError(f"{places}: no file there; give the folder with the server's log, metrics or results")
     return list(found.values())
 
 
 def twins(sources: Sequence[Source]) -> dict[Source, Source]:
-    """Files whose content, decompressed, is that of an earlier one -> that earlier one. Whole files are compared only where
-    their first 64 KiB agree."""
+    """Files whose content, decompressed, is that of an earlier one -> that earlier one.
+
+    Whole files are compared only where their first 64 KiB agree.
+    """
     by_head: dict[bytes, list[Source]] = {}
     for source in sources:
         try:

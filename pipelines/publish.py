@@ -78,7 +78,7 @@ def published() -> list[Model]:
 
 
 def write_database(lake: Lake, path: Path) -> None:
-    """One self-contained DuckDB file: marts and advice in `main`, core in `core`, the inputs in `sources`; commented throughout."""
+    """One self-contained DuckDB file: marts and advice in `main`, core in `core`, the inputs in `sources`; all commented."""
     with connect() as con:
         con.execute(f"attach {literal(path)} as analysis (storage_version '{STORAGE_VERSION}')")
         con.execute("create schema analysis.core")
@@ -108,9 +108,12 @@ def summary(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
 
 def summary_schema(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """JSON Schema of `summary`, from the types and comments of an analysis database."""
-    rows = con.sql(
-        "select table_name, column_name, data_type, comment from duckdb_columns() where schema_name = 'main' order by column_index",
-    ).fetchall()
+    rows = con.sql("""
+        select table_name, column_name, data_type, comment
+        from duckdb_columns()
+        where schema_name = 'main'
+        order by column_index
+    """).fetchall()
     purposes = dict(con.sql("select table_name, comment from duckdb_tables() where schema_name = 'main'").fetchall())
     tables: dict[str, dict[str, Any]] = {}
     for table in CONTRACT_TABLES:
