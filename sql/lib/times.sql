@@ -27,3 +27,8 @@ create or replace macro absolute_time(at_utc, at_local, zone, base_year) as coal
 -- Length of the overlap of two intervals in seconds, 0 where they do not meet.
 create or replace macro overlap_s(start_a, end_a, start_b, end_b) as
     greatest(0.0, least(epoch(end_a), epoch(end_b)) - greatest(epoch(start_a), epoch(start_b)));
+
+-- Whether a moment lies in the window the caller asked for (--since, --until); true where no window was asked for.
+create or replace macro within_window(moment) as
+    (getvariable('since') is null or moment >= getvariable('since')::timestamptz)
+    and (getvariable('until') is null or moment < getvariable('until')::timestamptz);

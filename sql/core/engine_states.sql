@@ -1,0 +1,91 @@
+-- The load of each engine at each instant it was observed: from its metrics where they were recorded, else from its log.
+--
+-- A sample stands for the time to the next one, at most three usual steps (a longer silence is a hole, not a state).
+--
+-- grain: engine, sampled_at
+-- column: engine         | Engine observed.
+-- column: sampled_at     | Instant of the scrape or line.
+-- column: running        | Requests in the running batch.
+-- column: waiting        | Requests waiting; preempted and deferred ones are among them.
+-- column: deferred       | Waiting ones that capacity alone would not admit; NULL where not exported.
+-- column: kv_usage_ratio | Share of the KV pool held by active requests; NULL where not exported.
+-- column: origin         | metrics or log.
+-- column: scrape_s       | Seconds this sample stands for.
+-- check:  scrape_s >= 0 | Samples are in order.
+with gauges as (
+    select
+        metric_samples.engine,
+        metric_samples.sampled_at,
+        signals.signal,
+        arg_min(metric_samples.value * signals.factor, signals.preferred) as value,
+    from staging.metric_samples
+    inner join signals() as signals using (name)
+    where signals.kind = 'gauge'
+    group by all
+),
+
+deferred as (
+    select engine, sampled_at, sum(value) as deferred
+    from staging.metric_samples
+    where name = 'vllm:num_requests_waiting_by_reason' and labels like '%reason=deferred%'
+    group by all
+),
+
+from_metrics as (
+    select
+        gauges.engine,
+        gauges.sampled_at,
+        max(value) filter (where signal = 'running') as running,
+        max(value) filter (where signal = 'waiting') as waiting,
+        any_value(deferred.deferred) as deferred,
+        max(value) filter (where signal = 'kv_usage_ratio') as kv_usage_ratio,
+        'metrics' as origin,
+    from gauges
+    left join deferred using (engine, sampled_at)
+    where signal in ('running', 'waiting', 'kv_usage_ratio')
+    group by gauges.engine, gauges.sampled_at
+),
+
+from_log as (
+    select
+        engine,
+        sampled_at,
+        max(running) as running,
+        max(waiting) as waiting,
+        max(deferred) as deferred,
+        max(kv_usage_ratio) as kv_usage_ratio,
+        'log' as origin,
+    from staging.engine_samples
+    where running is not null and sampled_at is not null and engine not in (select engine from from_metrics)
+    group by engine, sampled_at
+),
+
+observed as (
+    from from_metrics
+    union all by name
+    from from_log
+),
+
+stepped as (
+    select
+        *,
+        seconds_between(sampled_at, lead(sampled_at) over (partition by engine order by sampled_at)) as step_s,
+    from observed
+),
+
+usual as (
+    select engine, median(step_s) as step_s from stepped group by engine
+)
+
+select
+    stepped.engine,
+    stepped.sampled_at,
+    stepped.running::bigint as running,
+    stepped.waiting::bigint as waiting,
+    stepped.deferred::bigint as deferred,
+    stepped.kv_usage_ratio,
+    stepped.origin,
+    coalesce(least(stepped.step_s, 3 * usual.step_s), usual.step_s, 0) as scrape_s,
+from stepped
+left join usual using (engine)
+order by engine, sampled_at

@@ -1,0 +1,148 @@
+-- Each engine: what it is, how large its KV pool is and how it was set up, as far as any input says so.
+--
+-- A setting said of the server (`*`) holds for each of its ranks; what the engine said last holds. `max_num_seqs` is rarely said
+-- (no metric carries it): where requests wait and the running count stays at one ceiling while the KV pool has room, that ceiling
+-- is taken for it and marked `inferred`.
+--
+-- grain: engine
+-- column: engine                   | Its name in this run.
+-- column: engine_kind              | vllm, sglang, …; NULL where no input says.
+-- column: engine_version           | As printed.
+-- column: engine_generation        | vLLM: v0 or v1; NULL where not told.
+-- column: model                    | Served model name.
+-- column: kv_capacity_tokens       | Tokens the KV pool holds.
+-- column: block_size               | Tokens in a block.
+-- column: num_gpu_blocks           | Blocks in the pool.
+-- column: max_num_seqs             | Most requests running at once.
+-- column: max_num_seqs_source      | argument or inferred; NULL where not known.
+-- column: max_num_batched_tokens   | Token budget of a step.
+-- column: max_model_len            | Longest sequence.
+-- column: prefix_caching           | Whether prefix caching is on.
+-- column: kv_connector             | External KV tier, where one is configured.
+-- column: has_speculative_decoding | Whether speculative decoding is on; NULL where not told.
+-- column: tensor_parallel_size     | GPUs one copy of the model is split over.
+-- column: gpu_memory_utilization   | Share of GPU memory the engine may use.
+-- column: kv_cache_dtype           | Type of a KV entry; `auto` follows the model.
+-- column: first_seen_at            | First observation.
+-- column: last_seen_at             | Last observation.
+with seen as (
+    select engine, sampled_at as seen_at from core.engine_states
+    union all
+    select engine, stepped_at from staging.iteration_steps
+    union all
+    select engine, published_at from staging.kv_events
+    union all
+    select engine, arrived_at from staging.spans where not exists (from core.engine_states)
+    union all
+    select engine, happened_at from staging.engine_events where not exists (from core.engine_states)
+),
+
+engines as (
+    select engine, min(seen_at) as first_seen_at, max(seen_at) as last_seen_at
+    from seen
+    where engine is not null and (engine not like '%*' or not exists (from seen where engine not like '%*'))
+    group by engine
+),
+
+said as (
+    select
+        engines.engine,
+        settings.key,
+        arg_max(settings.value_text, (settings.engine = engines.engine, settings.said_at, settings.source, settings.line)) as value_text,
+    from engines
+    inner join staging.settings
+        on settings.engine = engines.engine
+        or settings.engine = '*'
+        or settings.engine = concat(split_part(engines.engine, '/', 1), '/*')
+    group by all
+),
+
+settings as (
+    select
+        engine,
+        max(value_text) filter (where key = 'engine_kind') as engine_kind,
+        max(value_text) filter (where key = 'engine_version') as engine_version,
+        lower(max(value_text) filter (where key = 'engine_generation')) as engine_generation,
+        max(value_text) filter (where key = 'served_model_name') as served_model_name,
+        max(value_text) filter (where key = 'model') as model,
+        max(try_cast(replace(value_text, ',', '') as bigint)) filter (where key = 'kv_capacity_tokens') as kv_capacity_tokens,
+        max(try_cast(value_text as bigint)) filter (where key = 'block_size') as block_size,
+        max(try_cast(value_text as bigint)) filter (where key = 'num_gpu_blocks') as num_gpu_blocks,
+        max(try_cast(value_text as bigint)) filter (where key = 'num_gpu_blocks_override') as num_gpu_blocks_override,
+        max(try_cast(value_text as bigint)) filter (where key = 'max_num_seqs') as max_num_seqs,
+        max(try_cast(value_text as bigint)) filter (where key = 'max_num_batched_tokens') as max_num_batched_tokens,
+        max(try_cast(value_text as bigint)) filter (where key = 'max_model_len') as max_model_len,
+        max(try_cast(value_text as boolean)) filter (where key = 'enable_prefix_caching') as prefix_caching,
+        max(value_text) filter (where key in ('kv_connector', 'kv_transfer_config', 'kv_offloading_backend')) as kv_connector,
+        max(value_text) filter (where key = 'speculative_config') as speculative_config,
+        max(try_cast(value_text as bigint)) filter (where key = 'tensor_parallel_size') as tensor_parallel_size,
+        max(try_cast(value_text as double)) filter (where key = 'gpu_memory_utilization') as gpu_memory_utilization,
+        max(value_text) filter (where key = 'kv_cache_dtype') as kv_cache_dtype,
+        max(value_text) filter (where key = 'kv_offloading_size') as kv_offloading_size,
+    from said
+    group by engine
+),
+
+models as (
+    select engine, max(model) as model, bool_or(name like 'vllm:%') as is_vllm
+    from staging.metric_samples
+    where model is not null
+    group by engine
+),
+
+ceilings as (
+    select
+        engine,
+        max(running) as ceiling,
+        avg((running = peak)::int) filter (where waiting > 0 and not coalesce(deferred = waiting, false)) as share_at_ceiling,
+        quantile_cont(kv_usage_ratio, 0.9) filter (where waiting > 0) as kv_usage_ratio,
+        count(*) filter (where waiting > 0) as waiting_samples,
+    from (select *, max(running) over (partition by engine) as peak from core.engine_states)
+    group by engine
+),
+
+log_sources as (
+    select engine, true as is_vllm from staging.engine_samples group by engine
+)
+
+select
+    engines.engine,
+    coalesce(
+        settings.engine_kind,
+        case when models.is_vllm or log_sources.is_vllm or settings.engine_generation is not null then 'vllm' end
+    ) as engine_kind,
+    settings.engine_version,
+    settings.engine_generation,
+    coalesce(models.model, trim(settings.served_model_name, '[]'' '), settings.model) as model,
+    coalesce(settings.kv_capacity_tokens, settings.num_gpu_blocks * settings.block_size) as kv_capacity_tokens,
+    settings.block_size,
+    coalesce(settings.num_gpu_blocks, settings.num_gpu_blocks_override, settings.kv_capacity_tokens // nullif(settings.block_size, 0))
+        as num_gpu_blocks,
+    coalesce(
+        settings.max_num_seqs,
+        -- a plateau: most waiting samples stand at the ceiling, and nine in ten of them left room in the pool
+        case when ceilings.waiting_samples >= 3 and ceilings.share_at_ceiling >= 0.6 and ceilings.kv_usage_ratio < 0.8 then ceilings.ceiling end
+    ) as max_num_seqs,
+    case
+        when settings.max_num_seqs is not null then 'argument'
+        when ceilings.waiting_samples >= 3 and ceilings.share_at_ceiling >= 0.6 and ceilings.kv_usage_ratio < 0.8 then 'inferred'
+    end as max_num_seqs_source,
+    settings.max_num_batched_tokens,
+    settings.max_model_len,
+    settings.prefix_caching,
+    case
+        when settings.kv_connector is not null and settings.kv_connector not in ('None', 'native') then settings.kv_connector
+        when settings.kv_offloading_size is not null then 'kv_offloading'
+    end as kv_connector,
+    case when settings.speculative_config is not null then settings.speculative_config <> 'None' end as has_speculative_decoding,
+    settings.tensor_parallel_size,
+    settings.gpu_memory_utilization,
+    settings.kv_cache_dtype,
+    engines.first_seen_at,
+    engines.last_seen_at,
+from engines
+left join settings using (engine)
+left join models using (engine)
+left join ceilings using (engine)
+left join log_sources using (engine)
+order by engine

@@ -1,0 +1,52 @@
+-- What each exposed metric name means: the one place where engines' metric names are known to the SQL library.
+--
+-- signal: our word for it, the same for every engine. kind: gauge, counter, or histogram (its name without _bucket, _sum, _count).
+-- factor: what to multiply by to have our unit. preferred: of several names for one signal, the lowest present is used.
+create or replace macro signals() as table
+select name, signal, kind, factor, preferred
+from (values
+    ('vllm:num_requests_running', 'running', 'gauge', 1.0, 1),
+    ('vllm:num_requests_waiting', 'waiting', 'gauge', 1.0, 1),
+    ('vllm:num_requests_swapped', 'swapped', 'gauge', 1.0, 1),
+    ('vllm:kv_cache_usage_perc', 'kv_usage_ratio', 'gauge', 1.0, 1),
+    ('vllm:gpu_cache_usage_perc', 'kv_usage_ratio', 'gauge', 1.0, 2),
+    ('vllm:num_preemptions_total', 'preemptions', 'counter', 1.0, 1),
+    ('vllm:num_preemptions', 'preemptions', 'counter', 1.0, 2),
+    ('vllm:prompt_tokens_total', 'prompt_tokens', 'counter', 1.0, 1),
+    ('vllm:prompt_tokens', 'prompt_tokens', 'counter', 1.0, 2),
+    ('vllm:generation_tokens_total', 'generation_tokens', 'counter', 1.0, 1),
+    ('vllm:generation_tokens', 'generation_tokens', 'counter', 1.0, 2),
+    ('vllm:prompt_tokens_by_source_total', 'prompt_tokens_by_source', 'counter', 1.0, 1),
+    ('vllm:prompt_tokens_by_source', 'prompt_tokens_by_source', 'counter', 1.0, 2),
+    ('vllm:prompt_tokens_cached_total', 'prompt_tokens_cached', 'counter', 1.0, 1),
+    ('vllm:prefix_cache_queries_total', 'prefix_queries', 'counter', 1.0, 1),
+    ('vllm:prefix_cache_queries', 'prefix_queries', 'counter', 1.0, 2),
+    ('vllm:gpu_prefix_cache_queries_total', 'prefix_queries', 'counter', 1.0, 3),
+    ('vllm:prefix_cache_hits_total', 'prefix_hits', 'counter', 1.0, 1),
+    ('vllm:prefix_cache_hits', 'prefix_hits', 'counter', 1.0, 2),
+    ('vllm:gpu_prefix_cache_hits_total', 'prefix_hits', 'counter', 1.0, 3),
+    ('vllm:external_prefix_cache_queries_total', 'external_prefix_queries', 'counter', 1.0, 1),
+    ('vllm:external_prefix_cache_hits_total', 'external_prefix_hits', 'counter', 1.0, 1),
+    ('vllm:request_success_total', 'finished', 'counter', 1.0, 1),
+    ('vllm:request_success', 'finished', 'counter', 1.0, 2),
+    ('vllm:admission_rejections_total', 'rejections', 'counter', 1.0, 1),
+    ('vllm:time_to_first_token_seconds', 'ttft_s', 'histogram', 1.0, 1),
+    ('vllm:inter_token_latency_seconds', 'itl_s', 'histogram', 1.0, 1),
+    ('vllm:time_per_output_token_seconds', 'itl_s', 'histogram', 1.0, 2),
+    ('vllm:e2e_request_latency_seconds', 'e2e_s', 'histogram', 1.0, 1),
+    ('vllm:request_queue_time_seconds', 'queue_s', 'histogram', 1.0, 1),
+    ('vllm:request_prefill_time_seconds', 'prefill_s', 'histogram', 1.0, 1),
+    ('vllm:request_decode_time_seconds', 'decode_s', 'histogram', 1.0, 1),
+    ('vllm:request_inference_time_seconds', 'inference_s', 'histogram', 1.0, 1),
+    ('vllm:request_prompt_tokens', 'request_prompt_tokens', 'histogram', 1.0, 1),
+    ('vllm:request_generation_tokens', 'request_generation_tokens', 'histogram', 1.0, 1),
+    ('vllm:request_num_preemptions', 'request_preemptions', 'histogram', 1.0, 1),
+    ('vllm:request_prefill_kv_computed_tokens', 'request_prefill_computed_tokens', 'histogram', 1.0, 1),
+    ('vllm:iteration_tokens_total', 'iteration_tokens', 'histogram', 1.0, 1),
+    ('vllm:kv_block_lifetime_seconds', 'block_lifetime_s', 'histogram', 1.0, 1),
+    ('vllm:kv_block_idle_before_evict_seconds', 'block_idle_before_evict_s', 'histogram', 1.0, 1),
+    ('vllm:kv_block_reuse_gap_seconds', 'block_reuse_gap_s', 'histogram', 1.0, 1),
+    ('DCGM_FI_DEV_GPU_UTIL', 'gpu_util_ratio', 'gauge', 0.01, 1),
+    ('up', 'up', 'gauge', 1.0, 1),
+    ('process_start_time_seconds', 'process_start_epoch_s', 'gauge', 1.0, 1)
+) as catalogue(name, signal, kind, factor, preferred);

@@ -1,0 +1,43 @@
+-- Requests as the client saw them, on absolute time.
+--
+-- grain: source, run_index, request_index
+-- column: source         | Input it was read from.
+-- column: source_file    | Its file name alone.
+-- column: run_index      | Result object within the file.
+-- column: request_index  | Position in the result, from 0.
+-- column: request_id     | Id the client wrote; NULL where it writes none.
+-- column: sent_at        | When the client sent it; NULL where the result has no times.
+-- column: clock_error_s  | Remaining error of sent_at.
+-- column: client_queue_s | Wait inside the client before sending.
+-- column: input_tokens   | Prompt tokens.
+-- column: output_tokens  | Generated tokens.
+-- column: ttft_s         | Time to first token.
+-- column: latency_s      | Sending to last token.
+-- column: gaps_s         | Times between received chunks, in order.
+-- column: gap_kind       | chunk, token or smoothed_token.
+-- column: is_failed      | Whether the request failed.
+select
+    requests.source,
+    parse_filename(requests.source) as source_file,
+    requests.run_index,
+    requests.request_index,
+    requests.request_id,
+    coalesce(
+        requests.start_at,
+        make_timestamptz(((clocks.mono_epoch_s + requests.start_mono_s) * 1e6)::bigint)
+    ) as sent_at,
+    clocks.error_s as clock_error_s,
+    requests.client_queue_s,
+    requests.input_tokens,
+    requests.output_tokens,
+    requests.ttft_s,
+    requests.latency_s,
+    requests.gaps_s,
+    requests.gap_kind,
+    requests.is_failed,
+from raw.bench_requests as requests
+left join staging.clocks using (source)
+where getvariable('since') is null and getvariable('until') is null or within_window(
+    coalesce(requests.start_at, make_timestamptz(((clocks.mono_epoch_s + requests.start_mono_s) * 1e6)::bigint))
+)
+order by requests.source, requests.run_index, requests.request_index

@@ -1,0 +1,55 @@
+-- Benchmark results, one row per result object, on absolute time.
+--
+-- grain: source, run_index
+-- column: source              | Input it was read from.
+-- column: source_file         | Its file name alone.
+-- column: run_index           | Result object within the file, from 0.
+-- column: client              | Load generator.
+-- column: model               | Model name the client asked for.
+-- column: started_at          | First request sent; NULL where the result has no times and its date says too little.
+-- column: ended_at            | started_at + duration.
+-- column: duration_s          | Duration the client measured.
+-- column: completed           | Requests completed.
+-- column: failed              | Requests failed; NULL where not said.
+-- column: num_prompts         | Requests asked for.
+-- column: request_rate        | Offered rate; NULL where unlimited.
+-- column: max_concurrency     | Client-side limit of requests in flight; NULL where unlimited.
+-- column: has_details         | Whether there is one entry per request.
+-- column: total_input_tokens  | Prompt tokens.
+-- column: total_output_tokens | Generated tokens.
+-- column: aggregates          | The client's own summary numbers, as JSON.
+-- column: clock_error_s       | Remaining error of its times.
+with first_sent as (
+    select source, run_index, min(start_mono_s) as first_mono_s, min(start_at) as first_at
+    from raw.bench_requests
+    group by all
+)
+
+select
+    runs.source,
+    parse_filename(runs.source) as source_file,
+    runs.run_index,
+    runs.client,
+    runs.model,
+    coalesce(
+        first_sent.first_at,
+        runs.start_at,
+        make_timestamptz(((clocks.mono_epoch_s + first_sent.first_mono_s) * 1e6)::bigint),
+        plus_seconds(absolute_time(null, runs.date_local, clocks.zone, clocks.base_year), -runs.duration_s)
+    ) as started_at,
+    plus_seconds(started_at, runs.duration_s) as ended_at,
+    runs.duration_s,
+    runs.completed,
+    runs.failed,
+    runs.num_prompts,
+    runs.request_rate,
+    runs.max_concurrency,
+    runs.has_details,
+    runs.total_input_tokens,
+    runs.total_output_tokens,
+    runs.aggregates,
+    clocks.error_s as clock_error_s,
+from raw.bench_runs as runs
+left join first_sent using (source, run_index)
+left join staging.clocks using (source)
+order by runs.source, runs.run_index

@@ -1,0 +1,27 @@
+-- What the engines' logs say happened: starts, ends, V0 preemption warnings, failures.
+--
+-- grain: source, line, event
+-- column: engine      | Engine, or the server where the line names none.
+-- column: happened_at | Instant of the line.
+-- column: source      | Input it was read from.
+-- column: line        | Line number.
+-- column: process     | Process that wrote it.
+-- column: event       | engine_start, preemption_warning_recompute, engine_failure, …
+-- column: request_id  | Request it names.
+-- column: count       | Number printed with it; for a V0 preemption warning the cumulative count.
+select
+    engine_names.engine,
+    absolute_time(events.at_utc, events.at_local, clocks.zone, clocks.base_year) as happened_at,
+    events.source,
+    events.line,
+    events.process,
+    events.event,
+    events.request_id,
+    events.count,
+from raw.engine_events as events
+left join staging.clocks using (source)
+left join staging.engine_names
+    on engine_names.instance is not distinct from events.instance
+    and engine_names.label is not distinct from events.engine
+where within_window(absolute_time(events.at_utc, events.at_local, clocks.zone, clocks.base_year))
+order by events.source, events.line, events.event

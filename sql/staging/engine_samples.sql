@@ -1,0 +1,49 @@
+-- Periodic statistics lines of the engines' logs, on absolute time.
+--
+-- grain: source, line, engine
+-- column: engine                    | Engine that printed the line.
+-- column: sampled_at                | Instant of the line; running, waiting and usage are as of the last step before it.
+-- column: source                    | Input it was read from.
+-- column: line                      | Line number in that input.
+-- column: prompt_tokens_per_s       | As printed; what it counts differs by version.
+-- column: generation_tokens_per_s   | As printed.
+-- column: running                   | Requests in the running batch.
+-- column: waiting                   | Requests waiting; preempted and deferred ones are among them.
+-- column: deferred                  | Waiting requests that capacity alone would not admit; NULL where the version has no such field, 0 where it prints it only above 0.
+-- column: swapped                   | V0: requests swapped to host memory.
+-- column: preemptions               | Preemptions in the interval, where printed.
+-- column: kv_usage_ratio            | Share of the KV pool held by active requests.
+-- column: prefix_hit_ratio          | As printed, over the engine's own window.
+-- column: external_prefix_hit_ratio | As printed.
+-- check:  kv_usage_ratio between 0 and 1.005 | A usage above the whole pool is a misread line.
+-- check:  running >= 0 and waiting >= 0 | Counts of requests.
+with clocks as (
+    from staging.clocks
+),
+
+samples as (
+    from raw.engine_samples
+)
+
+select
+    engine_names.engine,
+    absolute_time(samples.at_utc, samples.at_local, clocks.zone, clocks.base_year) as sampled_at,
+    samples.source,
+    samples.line,
+    samples.prompt_tokens_per_s,
+    samples.generation_tokens_per_s,
+    samples.running,
+    samples.waiting,
+    samples.deferred,
+    samples.swapped,
+    samples.preemptions,
+    samples.kv_usage_ratio,
+    samples.prefix_hit_ratio,
+    samples.external_prefix_hit_ratio,
+from samples
+left join clocks using (source)
+left join staging.engine_names
+    on engine_names.instance is not distinct from samples.instance
+    and engine_names.label is not distinct from samples.engine
+where within_window(absolute_time(samples.at_utc, samples.at_local, clocks.zone, clocks.base_year))
+order by engine, sampled_at, source, line

@@ -1,0 +1,33 @@
+-- One engine step per row, from `Iteration(…)` lines, on absolute time.
+--
+-- grain: source, line
+-- column: engine              | Engine that ran the step.
+-- column: stepped_at          | Instant of the line, to the stamp's second.
+-- column: source              | Input it was read from.
+-- column: line                | Line number in that input: the order of steps within a second.
+-- column: iteration           | The engine's own step counter; it restarts with the engine.
+-- column: context_requests    | Requests in prefill.
+-- column: context_tokens      | Tokens scheduled for them, recomputed ones included.
+-- column: generation_requests | Requests in decode.
+-- column: generation_tokens   | Tokens scheduled for them; a resumed request may be counted here.
+-- column: elapsed_ms          | As printed.
+-- column: kv_usage_ratio      | Share of the KV pool held by active requests; NULL before 0.26.
+select
+    engine_names.engine,
+    absolute_time(steps.at_utc, steps.at_local, clocks.zone, clocks.base_year) as stepped_at,
+    steps.source,
+    steps.line,
+    steps.iteration,
+    steps.context_requests,
+    steps.context_tokens,
+    steps.generation_requests,
+    steps.generation_tokens,
+    steps.elapsed_ms,
+    steps.kv_usage_ratio,
+from raw.iteration_steps as steps
+left join staging.clocks using (source)
+left join staging.engine_names
+    on engine_names.instance is not distinct from steps.instance
+    and engine_names.label is not distinct from steps.engine
+where within_window(absolute_time(steps.at_utc, steps.at_local, clocks.zone, clocks.base_year))
+order by source, line

@@ -1,0 +1,37 @@
+-- KV-cache events, one row per block, in the order they were published.
+--
+-- grain: engine, source, line, event_index
+-- column: engine       | Engine (data-parallel rank) that published it.
+-- column: source       | Input it was read from.
+-- column: line         | Line number of the batch in that input.
+-- column: published_at | Time the engine stamped on the batch.
+-- column: seq          | Sequence number of the batch; a gap is a lost batch, a fall a restart.
+-- column: event_index  | Order within the batch.
+-- column: event        | stored, removed or cleared.
+-- column: block_hash   | Hash of the block; NULL for cleared.
+-- column: parent_hash  | Hash of the block before it in its sequence; NULL for a first block.
+-- column: block_size   | Tokens in a full block.
+-- column: medium       | GPU, CPU, STORAGE, …; NULL where not said.
+-- column: group_idx    | KV-cache group of a hybrid model.
+-- column: dp_rank      | Data-parallel rank as published.
+-- check:  event in ('stored', 'removed', 'cleared') | No other event is known.
+select
+    coalesce(engine_names.engine, '0') as engine,
+    events.source,
+    events.line,
+    events.at_utc as published_at,
+    events.seq,
+    events.event_index,
+    events.event,
+    events.block_hash,
+    events.parent_hash,
+    events.block_size,
+    events.medium,
+    events.group_idx,
+    events.dp_rank,
+from raw.kv_events as events
+left join staging.engine_names
+    on engine_names.instance is not distinct from events.instance
+    and engine_names.label is not distinct from events.dp_rank::varchar
+where within_window(events.at_utc)
+order by events.source, events.line, events.event_index

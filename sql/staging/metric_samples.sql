@@ -1,0 +1,51 @@
+-- Metric samples of the names this product reads, one per series and instant, on absolute time.
+--
+-- A scrape without a time of its own is placed by its counters (staging.clocks) only where no timed scrape was recorded;
+-- the same sample from two files (a scrape and a range query) is kept once.
+--
+-- grain: engine, name, labels, le, sampled_at
+-- column: engine     | Engine the series belongs to; `*` for one of the server as a whole.
+-- column: sampled_at | Instant of the scrape.
+-- column: source     | Input it was read from.
+-- column: model      | Served model name.
+-- column: name       | Exposed sample name, such as `vllm:num_preemptions_total`.
+-- column: le         | Upper bound of a histogram bucket; NULL for other samples.
+-- column: labels     | Remaining labels.
+-- column: value      | Sample value.
+with timed as (
+    select
+        samples.instance,
+        samples.engine as label,
+        coalesce(samples.at_utc, clocks.placed_at) as sampled_at,
+        samples.at_utc is null as is_placed,
+        samples.source,
+        samples.model,
+        samples.name,
+        samples.le,
+        samples.labels,
+        samples.value,
+    from raw.metric_samples as samples
+    left join staging.clocks using (source)
+),
+
+kept as (
+    from timed
+    where sampled_at is not null
+        and within_window(sampled_at)
+        and (not is_placed or not exists (select 1 from timed where not is_placed))
+)
+
+select distinct on (engine_names.engine, kept.name, kept.labels, kept.le, kept.sampled_at)
+    engine_names.engine,
+    kept.sampled_at,
+    kept.source,
+    kept.model,
+    kept.name,
+    kept.le,
+    kept.labels,
+    kept.value,
+from kept
+left join staging.engine_names
+    on engine_names.instance is not distinct from kept.instance
+    and engine_names.label is not distinct from kept.label
+order by engine_names.engine, kept.name, kept.labels, kept.le, kept.sampled_at, kept.source

@@ -1,0 +1,25 @@
+-- Arrivals and ends of requests as the engine logged them.
+--
+-- grain: source, line, request_id, event
+-- column: engine     | Engine or, since these lines name none, the server.
+-- column: logged_at  | Instant of the line, to the stamp's second.
+-- column: source     | Input it was read from.
+-- column: line       | Line number.
+-- column: request_id | External id for received, internal id for added.
+-- column: event      | received, added, finished, aborted, failed.
+-- column: max_tokens | Output limit printed with it.
+select
+    engine_names.engine,
+    absolute_time(lines.at_utc, lines.at_local, clocks.zone, clocks.base_year) as logged_at,
+    lines.source,
+    lines.line,
+    lines.request_id,
+    lines.event,
+    lines.max_tokens,
+from raw.request_lines as lines
+left join staging.clocks using (source)
+left join staging.engine_names
+    on engine_names.instance is not distinct from lines.instance
+    and engine_names.label is null
+where within_window(absolute_time(lines.at_utc, lines.at_local, clocks.zone, clocks.base_year))
+order by lines.source, lines.line, lines.request_id, lines.event

@@ -1,0 +1,22 @@
+-- Settings and facts the engines stated about themselves, in every place they said so.
+--
+-- grain: source, line, engine, key
+-- column: engine     | Engine, or `*` for the server as a whole.
+-- column: key        | Setting, by its command-line name where it has one.
+-- column: value_text | Its value as printed.
+-- column: said_at    | When it was said.
+-- column: source     | Input it was read from.
+-- column: line       | Line number.
+select
+    engine_names.engine,
+    config.key,
+    config.value_text,
+    absolute_time(config.at_utc, config.at_local, clocks.zone, clocks.base_year) as said_at,
+    config.source,
+    config.line,
+from raw.engine_config as config
+left join staging.clocks using (source)
+left join staging.engine_names
+    on engine_names.instance is not distinct from config.instance
+    and engine_names.label is not distinct from config.engine
+order by config.source, config.line, engine_names.engine, config.key
