@@ -1,0 +1,71 @@
+"""JSON as tools leave it in files: one document or several, on one line each or spread over many, whole or cut.
+
+Shared by the readers of JSON formats. It knows no format; it finds where values begin and end and says how a text is broken.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from parsers.source import InputError, Source
+
+_DECODER = json.JSONDecoder()
+_BLANK = re.compile(r"[\s,\x1e]*")  # between documents: white space, the commas of a list cut open, RFC 7464 record separators
+_LONGEST_LITERAL = len("-Infinity")
+
+
+class BrokenJson(Exception):
+    """A text that stops being JSON. `is_cut` where it would have been, had it not ended."""
+
+    def __init__(self, text: str, at: int, *, is_cut: bool) -> None:
+        byte = len(text[:at].encode("utf-8", "replace"))
+        super().__init__(f"JSON ends in the middle (byte {byte}); fetch it again" if is_cut else f"not JSON at byte {byte}")
+        self.is_cut = is_cut
+
+
+def read_text(source: Source) -> tuple[str, str | None]:
+    """The whole content, and why it ends early where its compressed stream is cut."""
+    parts: list[bytes] = []
+    try:
+        with source.open() as stream:
+            while part := stream.read1(1 << 20):
+                parts.append(part)
+    except InputError as fault:
+        return b"".join(parts).decode("utf-8-sig", "replace"), str(fault)
+    return b"".join(parts).decode("utf-8-sig", "replace"), None
+
+
+def value_at(text: str, position: int) -> tuple[object, int]:
+    """The JSON value that begins at a position, and where it ends. BrokenJson where there is none."""
+    try:
+        return _DECODER.raw_decode(text, position)
+    except json.JSONDecodeError as error:
+        end = len(text.rstrip())
+        is_cut = error.msg.startswith("Unterminated string") or end - error.pos < _LONGEST_LITERAL
+        raise BrokenJson(text, end if is_cut else error.pos, is_cut=is_cut) from None
+    except (RecursionError, ValueError):  # nested or a number longer than Python takes: no tool writes such a thing
+        raise BrokenJson(text, position, is_cut=False) from None
+
+
+def skip_blank(text: str, position: int) -> int:
+    """Where the next value would begin."""
+    return _BLANK.match(text, position).end()  # type: ignore[union-attr]  # matches anywhere
+
+
+def documents(text: str) -> Iterator[object]:
+    """Each value of a text that holds one after the other. BrokenJson after the last whole one where more is there."""
+    position = skip_blank(text, 0)
+    while position < len(text):
+        value, position = value_at(text, position)
+        yield value
+        position = skip_blank(text, position)
+
+
+def decode_line(line: bytes) -> object:
+    """One line's value; None where it is not JSON (or is `null`, which carries as little)."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,188 @@
+"""OpenTelemetry traces of vLLM as OTLP/JSON: what the Collector's file exporter writes, one export request per line.
+
+    {"resourceSpans":[{"resource":{"attributes":[{"key":"host.name","value":{"stringValue":"node-7"}}, …]},
+      "scopeSpans":[{"scope":{"name":"vllm.tracing.otel"},"spans":[{"name":"llm_request","startTimeUnixNano":"1795959027484823040",
+        "endTimeUnixNano":"1795959033146722706","attributes":[
+          {"key":"gen_ai.request.id","value":{"stringValue":"cmpl-bench-1ec895fe-206-0"}},
+          {"key":"gen_ai.usage.prompt_tokens","value":{"intValue":"218"}},
+          {"key":"gen_ai.latency.time_in_queue","value":{"doubleValue":2.407}}, …]}]}]}]}
+
+Each `llm_request` becomes a row of `spans`. Its start is the request's arrival; its decode time holds every wait after a
+preemption, its queue time none. Loading spans (`Load model`, `Allocate KV cache`, …) and exports of metrics or logs are
+ignored. V0 knows neither prefill nor decode time; they are null. Keys in snake case and a single indented document (then the
+account counts documents, not lines) are read too. An aborted request leaves no span.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from itertools import chain
+from typing import BinaryIO
+
+from parsers import Format
+from parsers.json_text import BrokenJson, decode_line, documents
+from parsers.source import Account, InputError, Sink, Source
+from parsers.unix_time import unix_microseconds
+
+BATCH_ROWS = 20_000
+
+# Attribute -> column. The last two are what newer conventions call the token counts.
+_SECONDS = {
+    "gen_ai.latency.time_to_first_token": "ttft_s",
+    "gen_ai.latency.e2e": "e2e_s",
+    "gen_ai.latency.time_in_queue": "queue_s",
+    "gen_ai.latency.time_in_model_prefill": "prefill_s",
+    "gen_ai.latency.time_in_model_decode": "decode_s",
+    "gen_ai.latency.time_in_model_inference": "inference_s",
+}
+_COUNTS = {
+    "gen_ai.usage.prompt_tokens": "input_tokens",
+    "gen_ai.usage.completion_tokens": "output_tokens",
+    "gen_ai.request.max_tokens": "max_tokens",
+    "gen_ai.usage.input_tokens": "input_tokens",
+    "gen_ai.usage.output_tokens": "output_tokens",
+}
+_REQUEST_ID = "gen_ai.request.id"
+_INSTANCE = ("k8s.pod.name", "host.name")
+_EXPORTS = ("resourceSpans", "resource_spans", "resourceMetrics", "resource_metrics", "resourceLogs", "resource_logs")
+
+_HEAD = re.compile(rb'^\s*\[?\s*\{\s*"resource_?[sS]pans"\s*:', re.MULTILINE)
+
+
+def parse(source: Source, sink: Sink) -> Account:
+    """Read one file into the sink. InputError where it is one document and that is not whole."""
+    account = Account()
+    rows: list[dict[str, object]] = []
+    try:
+        with source.open() as stream:
+            for number, export in _exports(stream, account):
+                found = [{"source": source.name, "line": number, **row} for row in _spans(export)]
+                if found:
+                    account.used += 1
+                    rows += found
+                elif isinstance(export, dict) and not export.keys().isdisjoint(_EXPORTS):
+                    account.ignored += 1
+                else:
+                    account.misread(number)
+                if len(rows) >= BATCH_ROWS:
+                    sink.write_rows("spans", rows)
+                    rows = []
+    except InputError as fault:
+        account.error = str(fault)
+    except BrokenJson as broken:
+        account.error = f"{source.name}: {broken}"
+        if account.used == account.not_understood == 0:
+            raise InputError(account.error) from broken
+    sink.write_rows("spans", rows)
+    return account
+
+
+def _exports(stream: BinaryIO, account: Account) -> Iterator[tuple[int, object]]:
+    """Each export with its number, counted as it is read: by line, or by document where documents spread over lines."""
+    for line in stream:
+        text = line.strip()
+        if text.endswith((b"{", b"[", b",")) and account.lines == account.ignored:
+            for document in documents(b"".join(chain((line,), stream)).decode("utf-8", "replace")):
+                account.lines += 1
+                yield account.lines, document
+            return
+        account.lines += 1
+        if text:
+            yield account.lines, decode_line(text)
+        else:
+            account.ignored += 1
+
+
+def _spans(export: object) -> Iterator[dict[str, object]]:
+    """Rows of the request spans of one export."""
+    for of_resource in _list(export, "resourceSpans", "resource_spans"):
+        where = _attributes(_get(of_resource, "resource"))
+        instance = next((str(where[key]) for key in _INSTANCE if where.get(key)), None)
+        for of_scope in _list(of_resource, "scopeSpans", "scope_spans"):
+            for span in _list(of_scope, "spans"):
+                if _get(span, "name") == "llm_request":
+                    yield {"instance": instance, **_request(span)}
+
+
+def _request(span: object) -> dict[str, object]:
+    """One request span; an attribute it lacks is null."""
+    attributes = _attributes(span)
+    row: dict[str, object] = {
+        "name": "llm_request",
+        "request_id": _text(attributes.get(_REQUEST_ID)),
+        "start_at": _time(_get(span, "startTimeUnixNano", "start_time_unix_nano")),
+        "end_at": _time(_get(span, "endTimeUnixNano", "end_time_unix_nano")),
+    }
+    for key, column in _SECONDS.items():
+        row[column] = _real(attributes.get(key))
+    for key, column in _COUNTS.items():
+        if key in attributes:
+            row[column] = _int(attributes[key])
+    return row
+
+
+def _attributes(holder: object) -> dict[str, object]:
+    """Attributes of a span or resource: key to its string, integer or real value."""
+    found = {}
+    for attribute in _list(holder, "attributes"):
+        value = _get(attribute, "value")
+        for kind in ("stringValue", "intValue", "doubleValue", "string_value", "int_value", "double_value"):
+            if (content := _get(value, kind)) is not None:
+                found[str(_get(attribute, "key"))] = content
+    return found
+
+
+def _get(holder: object, *names: str) -> object:
+    """The first of the names a JSON object has; None where it has none or is no object."""
+    return next((holder[name] for name in names if name in holder), None) if isinstance(holder, dict) else None
+
+
+def _list(holder: object, *names: str) -> list:
+    found = _get(holder, *names)
+    return found if isinstance(found, list) else []
+
+
+def _real(value: object) -> float | None:
+    try:
+        real = float(value) if isinstance(value, (int, float, str)) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return real if math.isfinite(real) else None
+
+
+def _int(value: object) -> int | None:
+    """A whole number; OTLP/JSON writes 64-bit ones as strings."""
+    real = _real(value)
+    return int(real) if real is not None and abs(real) < 2**53 else None
+
+
+def _time(value: object) -> int | None:
+    """Microseconds of a stamp in nanoseconds, which OTLP/JSON writes as a string; null where it is 0, unset."""
+    try:
+        return unix_microseconds(int(str(value))) or None
+    except ValueError:
+        return None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def detect(head: bytes) -> float:
+    """A line, or the document, that begins with resourceSpans."""
+    return 0.95 if _HEAD.search(head) else 0.0
+
+
+FORMAT = Format(
+    name="otlp_spans",
+    title="OpenTelemetry traces as OTLP/JSON (Collector file exporter)",
+    engine_kind="vllm",
+    versions="vLLM V0 0.5 to 0.10, V1 0.10.2 to 0.33",
+    can_tell="arrival, queue, prefill and decode time of each finished request, on an absolute clock",
+    cannot_tell="how often a request was preempted; anything of aborted requests; the engine's load",
+    tables=("spans",),
+    detect=detect,
+    parse=parse,
+)

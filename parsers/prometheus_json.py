@@ -1,0 +1,171 @@
+"""Prometheus HTTP API responses: `/api/v1/query_range` (matrix) and `/api/v1/query` (vector), saved as JSON.
+
+    {"status":"success","data":{"resultType":"matrix","result":[
+      {"metric":{"__name__":"vllm:num_requests_waiting","engine":"0","instance":"10.0.0.7:8000","job":"vllm"},
+       "values":[[1795957919.275,"0"],[1795957920.275,"12"]]}, …]}}
+
+One response or several in a file, indented or not, or the bare list of results. Each value of a series becomes a row of
+`metric_samples`; the account counts series. The result of an expression has no name and is ignored, as are native histograms.
+Series are read one at a time, so a response cut in the middle still gives those before the cut.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from parsers import Format
+from parsers.columns import COLUMNS
+from parsers.json_text import BrokenJson, read_text, skip_blank, value_at
+from parsers.prometheus_names import config, identity, kept_name, number
+from parsers.source import Account, InputError, Sink, Source
+from parsers.unix_time import unix_microseconds
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]')
+_ERROR = re.compile(r'"status"\s*:\s*"error"')
+_RESULT_LIST = re.compile(r"\s*:\s*\[")
+
+_HEAD_RESULT = re.compile(rb'"result"\s*:\s*\[\s*(?:\]|\{\s*"(?:metric|values?|histograms?)"\s*:)')
+_HEAD_LIST = re.compile(rb'\s*\[\s*\{\s*"metric"\s*:\s*\{[^{}]*\}\s*,\s*"(?:values?|histograms?)"\s*:\s*\[')
+_HEAD_ERROR = re.compile(rb'\s*\{[^{}\[\]]*"errorType"\s*:')
+
+
+def parse(source: Source, sink: Sink) -> Account:
+    """Read one file into the sink. InputError where the server answered with an error or no series is whole."""
+    text, fault = read_text(source)
+    account = Account(error=fault)
+    configs: set[tuple[object, ...]] = set()
+    try:
+        for series in _series(text, source.name):
+            account.lines += 1
+            _read_series(series, source.name, sink, account, configs)
+    except BrokenJson as broken:
+        account.error = fault or f"{source.name}: {broken}"
+        if account.lines == 0:
+            raise InputError(account.error) from broken
+    return account
+
+
+def _series(text: str, name: str) -> Iterator[object]:
+    """Each element of each result list of each response."""
+    position = skip_blank(text, 0)
+    while position < len(text):
+        position = yield from (_elements(text, position + 1) if text[position] == "[" else _response(text, position, name))
+        position = skip_blank(text, position)
+
+
+def _response(text: str, start: int, name: str) -> Iterator[object]:
+    """The series of the response object that begins at `start`; returns where it ends."""
+    depth = 0
+    position = start
+    if text[start] != "{":
+        raise BrokenJson(text, start, is_cut=False)
+    while token := _TOKEN.search(text, position):
+        position = token.end()
+        if token[0] in "{[":
+            depth += 1
+        elif token[0] in "}]":
+            depth -= 1
+            if depth == 0:
+                return position
+        elif token[0] == '"result"' and (opening := _RESULT_LIST.match(text, position)):
+            position = yield from _elements(text, opening.end())
+        elif token[0] == '"status"' and _ERROR.match(text, token.start()):
+            message = value_at(text, start)[0]
+            said = message.get("error") if isinstance(message, dict) else None
+            raise InputError(
+                f"{name}: the server answered with an error ({said or 'no message'}); correct the query and fetch it again"
+            )
+    raise BrokenJson(text, len(text), is_cut=True)
+
+
+def _elements(text: str, position: int) -> Iterator[object]:
+    """The elements of the list whose opening bracket lies before `position`; returns where it ends."""
+    position = skip_blank(text, position)
+    while position < len(text) and text[position] != "]":
+        value, position = value_at(text, position)
+        yield value
+        position = skip_blank(text, position)
+    if position >= len(text):
+        raise BrokenJson(text, len(text), is_cut=True)
+    return position + 1
+
+
+def _read_series(series: object, name: str, sink: Sink, account: Account, configs: set[tuple[object, ...]]) -> None:
+    """One series into the sink and the account."""
+    samples = _samples(series)
+    if samples is None:
+        account.misread(account.lines)
+        return
+    labels = {str(key): str(value) for key, value in series["metric"].items()}  # type: ignore[index]  # _samples saw to it
+    kept = kept_name(labels.get("__name__", ""))
+    if kept is None or not samples:
+        account.ignored += 1
+        return
+    account.used += 1
+    whose = identity(kept, labels)
+    settings = config(kept, {key: value for key, value in labels.items() if key != "__name__"})
+    if settings and (key := (whose.engine, whose.instance, *sorted(settings.items()))) not in configs:
+        configs.add(key)
+        of_all = {
+            "source": name,
+            "line": account.lines,
+            "at_utc": samples[0][0],
+            "instance": whose.instance,
+            "engine": whose.engine,
+        }
+        sink.write_rows("engine_config", [{**of_all, "key": setting, "value_text": value} for setting, value in settings.items()])
+    samples = [sample for sample in samples if not math.isnan(sample[1])]
+    count = len(samples)
+    columns = {
+        column: pa.repeat(pa.scalar(value, COLUMNS[column].type), count)
+        for column, value in {
+            "source": name, "instance": whose.instance, "engine": whose.engine, "model": whose.model, "name": whose.name,
+            "le": whose.le, "labels": whose.labels,
+        }.items()
+    }  # fmt: skip
+    columns["at_utc"] = pa.array([time for time, _ in samples], COLUMNS["at_utc"].type)
+    columns["value"] = pa.array([value for _, value in samples], pa.float64())
+    sink.write("metric_samples", pa.RecordBatch.from_pydict(columns))
+
+
+def _samples(series: object) -> list[tuple[int | None, float]] | None:
+    """Times in microseconds and values of a series; empty for a native histogram, None where it is no series."""
+    if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
+        return None
+    if "values" in series:
+        pairs = series["values"]
+    elif "value" in series:
+        pairs = [series["value"]]
+    else:
+        return [] if "histogram" in series or "histograms" in series else None
+    try:
+        samples = [(unix_microseconds(float(time)), float(value)) for time, value in pairs]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return samples
+
+
+def detect(head: bytes) -> float:
+    """A result list of series, or the API's error object."""
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")):
+        return 0.0
+    if _HEAD_RESULT.search(head) and (b'"metric"' in head or b'"resultType"' in head):
+        return 0.95
+    return 0.9 if _HEAD_LIST.match(head) or (_HEAD_ERROR.match(head) and b'"status"' in head) else 0.0
+
+
+FORMAT = Format(
+    name="prometheus_json",
+    title="Prometheus HTTP API results (query_range, query)",
+    engine_kind=None,
+    versions="Prometheus, Thanos, Mimir and VictoriaMetrics API v1; the same engines as prometheus_text",
+    can_tell="load, KV usage, preemption counts and latency histograms between two points of the series",
+    cannot_tell="which request; anything between points; anything from expressions, whose results have no name",
+    tables=("metric_samples", "engine_config"),
+    detect=detect,
+    parse=parse,
+)

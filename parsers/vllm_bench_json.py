@@ -1,0 +1,222 @@
+"""`vllm bench serve` (and its ancestor benchmark_serving.py) results, 0.6.3 to 0.33: one object per run.
+
+    {"date": "20261129-131307", "endpoint_type": "openai", "backend": "openai", "label": null, "model_id": "tiny",
+     "num_prompts": 120, "request_rate": "inf", "max_concurrency": 32, "duration": 34.99, "completed": 120, "failed": 0, …,
+     "input_lens": [314, 244], "output_lens": [333, 0], "ttfts": [0.126, 0.0], "itls": [[0.070, 0.040], []],
+     "start_times": [1326.849, 1326.850], "latencies": [3.495, 0.0], "errors": ["", "Traceback …"], …, "mean_ttft_ms": 4986.76}
+
+An object becomes a row of `bench_runs`, and each of its requests a row of `bench_requests`; the account counts objects. A file
+holds one object, several behind each other (`--append-result`), or a list of them (`vllm bench sweep`).
+
+The client writes 0 where it has nothing, so zeros are read with care: a time to first token or a latency of 0 is null, and
+where no request completed the aggregates are null. No field says that a request succeeded: it failed where `errors` has a text
+for it, or where it has neither a first token nor any output (an HTTP failure with an empty reason leaves no text).
+`start_times` are on the client's monotonic clock; `date` is the local time at the end of the run. Generated texts are not
+kept, and of an error only its exception class or HTTP reason.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from http import HTTPStatus
+
+from parsers import Format
+from parsers.json_text import BrokenJson, documents, read_text
+from parsers.source import Account, InputError, Sink, Source
+
+BATCH_REQUESTS = 20_000
+_DATE = "%Y%m%d-%H%M%S"
+
+# Present in every version; `date` in this form is vLLM's alone.
+_ESSENTIAL = ("date", "duration", "completed")
+_PER_REQUEST = ("input_lens", "output_lens", "ttfts", "itls", "errors", "start_times", "latencies", "queue_times")
+_NOT_AGGREGATES = {
+    "num_prompts", "best_of", "request_rate", "burstiness", "max_concurrency", "duration", "completed", "failed",
+    "total_input_tokens", "total_output_tokens", "run_number", "ramp_up_start_rps", "ramp_up_end_rps",
+}  # fmt: skip
+
+_EXCEPTION = re.compile(r"^(?:\w+\.)*([A-Z]\w{0,49}(?:Error|Exception|Timeout|Interrupt|Exit))(?::|$)", re.MULTILINE)
+_STATUS_CODE = re.compile(r"\b([45]\d\d)\b")
+_REASONS = {status.phrase.lower(): status.phrase for status in HTTPStatus}
+
+_HEAD_DATE = re.compile(rb'"date"\s*:\s*"\d{8}-\d{6}"')
+_HEAD_KEYS = tuple(
+    re.compile(rb'"%s"\s*:' % key)
+    for key in (b"model_id", b"tokenizer_id", b"num_prompts", b"request_rate", b"duration", b"completed", b"total_input_tokens")
+)
+
+
+def parse(source: Source, sink: Sink) -> Account:
+    """Read one file into the sink. InputError where not even its first object is whole."""
+    text, fault = read_text(source)
+    account = Account(error=fault)
+    try:
+        for result in _results(text):
+            account.lines += 1
+            if isinstance(result, dict) and all(key in result for key in _ESSENTIAL):
+                _read_result(result, account.used, source.name, sink)
+                account.used += 1
+            else:
+                account.misread(account.lines)
+    except BrokenJson as broken:
+        account.error = fault or f"{source.name}: {broken}"
+        if account.lines == 0:
+            raise InputError(account.error) from broken
+    return account
+
+
+def _results(text: str) -> Iterator[object]:
+    """The objects of the file, those of a list one by one."""
+    for document in documents(text):
+        if isinstance(document, list):
+            yield from document
+        else:
+            yield document
+
+
+def _read_result(result: Mapping[str, object], run_index: int, name: str, sink: Sink) -> None:
+    """One run into the sink."""
+    arrays = {
+        key: value for key in (*_PER_REQUEST, "server_queue_times", "server_ttfts") if isinstance(value := result.get(key), list)
+    }
+    count = max((len(arrays[key]) for key in _PER_REQUEST if key in arrays), default=0)
+    completed = _int(result.get("completed"))
+    run = {
+        "source": name,
+        "run_index": run_index,
+        "client": "vllm_bench",
+        "model": _text(result.get("model_id")),
+        "date_local": _date(result.get("date")),
+        "duration_s": _real(result.get("duration")),
+        "completed": completed,
+        "failed": _int(result.get("failed")),
+        "num_prompts": _int(result.get("num_prompts")),
+        "request_rate": _real(result.get("request_rate")),
+        "max_concurrency": _int(result.get("max_concurrency")),
+        "has_details": count > 0,
+        "total_input_tokens": _int(result.get("total_input_tokens")),
+        "total_output_tokens": _int(result.get("total_output_tokens")),
+        "aggregates": _aggregates(result) if completed else None,
+    }
+    sink.write_rows("bench_runs", [run])
+    for start in range(0, count, BATCH_REQUESTS):
+        rows = (_request(arrays, index) for index in range(start, min(start + BATCH_REQUESTS, count)))
+        sink.write_rows("bench_requests", [{"source": name, "run_index": run_index, **row} for row in rows])
+
+
+def _request(arrays: Mapping[str, list], index: int) -> dict[str, object]:
+    """One request out of the arrays that have it."""
+
+    def of(key: str) -> object:
+        values = arrays.get(key, ())
+        return values[index] if index < len(values) else None
+
+    gaps = _reals(of("itls"))
+    ttft = _real(of("ttfts"))
+    output = _int(of("output_lens"))
+    latency = _real(of("latencies"))
+    error = _text(of("errors"))
+    failed = _is_failed(error, output, ttft, latency)
+    if latency is None and ttft and gaps is not None:
+        latency = ttft + sum(gaps)
+    return {
+        "request_index": index,
+        "start_mono_s": _real(of("start_times")),
+        "client_queue_s": _real(of("queue_times")),
+        "input_tokens": _int(of("input_lens")),
+        "output_tokens": output,
+        "ttft_s": ttft or None,
+        "latency_s": None if failed else latency or None,
+        "gaps_s": gaps,
+        "gap_kind": "chunk" if gaps else None,
+        "is_failed": failed,
+        "error_kind": error_kind(error) if error else None,
+        "server_queue_s": _real(of("server_queue_times")),
+        "server_ttft_s": _real(of("server_ttfts")),
+    }
+
+
+def _is_failed(error: str | None, output: int | None, ttft: float | None, latency: float | None) -> bool | None:
+    """By the rule above; None where the arrays that would tell are not there."""
+    if error:
+        return True
+    if output is not None and ttft is not None:
+        return output == 0 and ttft == 0
+    return latency == 0 if latency is not None else None
+
+
+def error_kind(text: str) -> str:
+    """What kind of error a text reports: its exception class, its HTTP reason or status, or `other`; never its words."""
+    if exceptions := _EXCEPTION.findall(text):
+        return exceptions[-1]
+    if reason := _REASONS.get(text.strip().lower()):
+        return reason
+    code = _STATUS_CODE.search(text)
+    return f"HTTP {code[1]}" if code else "other"
+
+
+def _aggregates(result: Mapping[str, object]) -> str:
+    """The numbers that sum the run up, as written."""
+    numbers = {
+        key: value
+        for key, value in result.items()
+        if key not in _NOT_AGGREGATES and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    }
+    return json.dumps(numbers)
+
+
+def _date(value: object) -> datetime | None:
+    try:
+        return datetime.strptime(str(value), _DATE)  # noqa: DTZ007  # the client writes no zone
+    except ValueError:
+        return None
+
+
+def _real(value: object) -> float | None:
+    """A finite number; `--metadata` may have turned it into text, and `inf` stands for no limit."""
+    try:
+        real = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return real if math.isfinite(real) else None
+
+
+def _int(value: object) -> int | None:
+    real = _real(value)
+    return int(real) if real is not None and abs(real) < 2**53 else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _reals(value: object) -> list[float] | None:
+    if not isinstance(value, list):
+        return None
+    gaps = [_real(each) for each in value]
+    return None if None in gaps else gaps  # type: ignore[return-value]  # None is ruled out
+
+
+def detect(head: bytes) -> float:
+    """vLLM's own form of `date` beside the keys of a run, which no other client writes."""
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")) or b'"total_output_tokens_retokenized"' in head:
+        return 0.0
+    known = sum(key.search(head) is not None for key in _HEAD_KEYS)
+    return 0.95 if _HEAD_DATE.search(head) and known >= 2 else 0.0
+
+
+FORMAT = Format(
+    name="vllm_bench_json",
+    title="vllm bench serve results (--save-result, --save-detailed, --append-result, sweep)",
+    engine_kind=None,
+    versions="vLLM 0.6.3 to 0.33",
+    can_tell="time to first token and the pauses between chunks of each request, with --save-detailed; when each was sent, from 0.15",
+    cannot_tell="why a request paused; the time of day, to better than a second; anything per request without --save-detailed",
+    tables=("bench_runs", "bench_requests"),
+    detect=detect,
+    parse=parse,
+)
