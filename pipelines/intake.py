@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import pyarrow.parquet as pq
 
 import parsers
-from parsers import Account, Format, InputError, Sink, Source
+from parsers import Account, Format, InputError, Sink, Source, UnrecognisedFormat
 from parsers.columns import TABLES, schema
 from pipelines.lake import Lake
 
@@ -32,11 +32,17 @@ class Outcome:
     format: Format | None = None
     account: Account = field(default_factory=Account)
     error: str | None = None
+    is_other: bool = False  # some other kind of file, or a second copy: nothing is wrong with leaving it out
 
     @property
     def is_whole(self) -> bool:
         """Whether the file was recognised, gave something, and was read to its end."""
         return self.format is not None and self.error is None
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it should have been read and was not, or not to its end. A file of another kind is not broken."""
+        return self.error is not None and not self.is_other
 
     def row(self) -> dict[str, object]:
         """Its row of `raw.sources`."""
@@ -136,9 +142,12 @@ def twins(sources: Sequence[Source]) -> dict[Source, Source]:
 
 def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:
     if twin is not None:
-        return Outcome(source, error=f"{source.name}: the same content as {twin.name}, which is read; this copy is left out")
+        copy = f"{source.name}: the same content as {twin.name}, which is read; this copy is left out"
+        return Outcome(source, error=copy, is_other=True)
     try:
         chosen, account = parsers.parse(source, sink)
+    except UnrecognisedFormat as error:
+        return Outcome(source, error=_one_line(error), is_other=True)
     except InputError as error:
         return Outcome(source, error=_one_line(error))
     except Exception as error:  # noqa: BLE001 - a fault of ours in one file must not cost the user the others

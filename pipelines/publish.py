@@ -102,7 +102,7 @@ def _copy(con: duckdb.DuckDBPyConnection, file: Path, table: str, *, comment: st
 def summary(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """The contract tables as plain JSON values: times in ISO 8601 UTC, what is not known as null."""
     have = {name for (name,) in con.sql("select table_name from duckdb_tables() where schema_name = 'main'").fetchall()}
-    tables = {table: _plain(con.sql(f"from {table}").to_arrow_table().to_pylist()) for table in CONTRACT_TABLES if table in have}
+    tables = {table: plain(con.sql(f"from {table}").to_arrow_table().to_pylist()) for table in CONTRACT_TABLES if table in have}
     return {"schema_version": SCHEMA_VERSION, "kvpressure_version": version("kvpressure"), **tables}
 
 
@@ -141,11 +141,12 @@ def _json_type(duckdb_type: str) -> dict[str, Any]:
     return {**plain, "type": [plain["type"], "null"]} if "type" in plain else {}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: times in ISO 8601 UTC, infinities and NaN as null."""
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, float) and not math.isfinite(value):
@@ -157,6 +158,6 @@ def write_report(database: Path, path: Path) -> None:
     """The report, from the database alone."""
     if find_spec("pipelines.report") is None:  # TODO: until the report is written
         return
-    from pipelines.report import write_report as write
+    from pipelines.report import write_report as write  # noqa: PLC0415 - draws, which no other step needs
 
     write(database, path)

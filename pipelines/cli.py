@@ -1,0 +1,247 @@
+"""The command line: arguments in, exit status out. What a command does is in the module it calls.
+
+Heavy modules are imported inside the command that needs them, and Dagster by none, so that `--help`, `sql` and `formats` answer
+at once. Exit status: 0 done, 1 `--fail-on` tripped, 2 the call or the input was wrong (one line on stderr).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pipelines.progress import Progress
+
+if TYPE_CHECKING:
+    from pipelines.intake import Intake
+
+DONE, FAIL_ON, WRONG = 0, 1, 2
+FAIL_ON_SEVERITY = {"warning": 20, "critical": 60}  # of 100; below 20 a verdict is not worth a word
+SQL_FORMATS = ("table", "csv", "json", "markdown", "parquet")
+
+
+class CallError(Exception):
+    """A call that cannot be carried out as given. One line: what, where, what to do."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Argument errors in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG, f"kvpressure: {message}; see `{self.prog} --help`\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status."""
+    from parsers.source import InputError  # a tenth of a second, spent only here
+
+    arguments = build_parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        return arguments.command(arguments)
+    except (InputError, CallError) as error:
+        return _wrong(str(error))
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - whoever read the output has gone; nothing to say to them
+        return DONE
+    except OSError as error:
+        return _wrong(f"{error.filename or 'file'}: {(error.strerror or str(error)).lower()}; check the path and the free space")
+    except KeyboardInterrupt:
+        return _wrong("interrupted; nothing was written")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands and their arguments."""
+    parser = _Parser(
+        prog="kvpressure",
+        description="Tells KV-cache eviction, preemption and queueing apart in what an LLM inference server left behind.",
+        epilog="Exit status: 0 done, 1 --fail-on tripped, 2 the call or the input was wrong.",
+    )
+    parser.add_argument("--version", action="version", version=f"kvpressure {version('kvpressure')}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    analyze = _command(commands, "analyze", _analyze, "read logs, metrics and results of one run and say what happened")
+    _add_inputs(analyze)
+    analyze.add_argument("--format", choices=("text", "json"), default="text", help="what to print; json is summary.json")
+    analyze.add_argument("--fail-on", choices=FAIL_ON_SEVERITY, help="exit 1 where a verdict is this severe")
+    analyze.add_argument("--gpu-cost", type=_positive, metavar="USD_PER_HOUR", help="price of the GPUs of one engine")
+    analyze.add_argument(
+        "--timezone", type=_zone, metavar="ZONE", help="zone of log stamps that name none, such as Europe/Berlin"
+    )
+    analyze.add_argument("--since", type=_moment, metavar="TIME", help="leave out what came before, such as 2026-01-31T12:00")
+    analyze.add_argument("--until", type=_moment, metavar="TIME", help="leave out what came after")
+    analyze.add_argument("--name", type=_name, help="name of the run; the first input's where not given")
+
+    parse = _command(commands, "parse", _parse, "only read: one Parquet file per raw table, and what became of each line")
+    _add_inputs(parse)
+
+    sql = _command(commands, "sql", _sql, "read-only SQL over an analysis or a lake; a prompt where no query is given")
+    sql.add_argument("dir", type=Path, metavar="DIR", help="an output folder of analyze, or a lake")
+    sql.add_argument("query", nargs="?", help="one or more statements; the last one's result is shown")
+    sql.add_argument("--format", choices=SQL_FORMATS, help="table where not given, or by the name of FILE")
+    sql.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the result there")
+
+    _command(commands, "formats", _formats, "what is recognised, and what each input can and cannot tell")
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction, name: str, run: Callable[[argparse.Namespace], int], what: str
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
+    parser.set_defaults(command=run)
+    return parser
+
+
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files or folders, plain or .gz/.zst, in any mix")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the result goes; made where it is missing")
+
+
+# commands
+
+
+def _analyze(arguments: argparse.Namespace) -> int:
+    from pipelines import analysis, digest, publish
+    from pipelines.models import Run
+
+    since, until = (_in_zone(moment, arguments.timezone) for moment in (arguments.since, arguments.until))
+    if since and until and since >= until:
+        raise CallError(f"--since {since} is not before --until {until}; swap them")
+    _require_folder(arguments.out)
+    run = Run(
+        name=arguments.name or _default_name(arguments.paths),
+        timezone=arguments.timezone,
+        since=since,
+        until=until,
+        gpu_cost_usd_per_hour=arguments.gpu_cost,
+    )
+    with Progress() as progress:
+        result = analysis.analyze(arguments.paths, arguments.out, run, tell=progress.tell)
+    _say_unread(result.intake)
+    if arguments.format == "json":
+        sys.stdout.write((result.out / publish.SUMMARY).read_text())
+    else:
+        print(digest.text(result.database, report=result.report, colour=_has_colour()))
+    limit = FAIL_ON_SEVERITY.get(arguments.fail_on)
+    return FAIL_ON if limit is not None and digest.worst_severity(result.database) >= limit else DONE
+
+
+def _parse(arguments: argparse.Namespace) -> int:
+    from pipelines import analysis, digest
+
+    _require_folder(arguments.out)
+    with Progress() as progress:
+        intake = analysis.parse_only(arguments.paths, arguments.out, tell=progress.tell)
+    print(digest.line_accounts(intake))
+    print(digest.row_counts(intake, arguments.out))
+    intake.require_whole()
+    _say_unread(intake)
+    return DONE
+
+
+def _sql(arguments: argparse.Namespace) -> int:
+    from pipelines import sqlshell
+
+    try:
+        with sqlshell.open_read_only(arguments.dir) as con:
+            query = arguments.query if arguments.query is not None or sys.stdin.isatty() else sys.stdin.read()
+            if query is None:
+                sqlshell.Prompt(con).cmdloop()
+            else:
+                sqlshell.answer(con, query, kind=arguments.format, output=arguments.output)
+    except sqlshell.QueryError as error:
+        raise CallError(str(error)) from error
+    return DONE
+
+
+def _formats(_: argparse.Namespace) -> int:
+    from pipelines import digest
+
+    print(digest.formats())
+    return DONE
+
+
+# values of arguments
+
+
+def _positive(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (value := float(text)) < float("inf"):
+            return value
+    raise argparse.ArgumentTypeError(f"`{text}` is not a price above 0")
+
+
+def _zone(text: str) -> str:
+    try:
+        return ZoneInfo(text).key
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise argparse.ArgumentTypeError(f"`{text}` is not a time zone; use a name such as Europe/Berlin or UTC") from None
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"`{text}` is not an ISO 8601 time; write it as 2026-01-31T12:00:00+01:00") from None
+
+
+def _name(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise argparse.ArgumentTypeError("a run's name has at least one character, all of them printable")
+    return text.strip()
+
+
+def _in_zone(moment: datetime | None, zone: str | None) -> str | None:
+    """A time in ISO 8601 with its offset; one that names none is in `--timezone`, or UTC."""
+    if moment is None:
+        return None
+    known = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone) if zone else UTC)
+    return known.astimezone(UTC).isoformat()
+
+
+def _default_name(paths: Sequence[Path]) -> str:
+    """The first input's name: of the folder, or of the file without its suffixes."""
+    first = paths[0].resolve()
+    return first.name if first.is_dir() else first.name.split(".")[0] or first.name
+
+
+def _require_folder(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise CallError(f"{out}: a file, not a folder; give --out a folder")
+
+
+# words to the caller
+
+
+def _say_unread(intake: Intake) -> None:
+    from pipelines import digest
+
+    for line in digest.unread(intake):
+        print(f"kvpressure: {line}", file=sys.stderr)
+
+
+def _wrong(message: str) -> int:
+    print(f"kvpressure: {message}", file=sys.stderr)
+    return WRONG
+
+
+def _leave(*_: object) -> NoReturn:
+    """End as on an interrupt, so that the working folder is taken away."""
+    raise KeyboardInterrupt
+
+
+def _has_colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

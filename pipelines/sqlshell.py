@@ -1,0 +1,209 @@
+"""Read-only SQL over an analysis or a lake: opening it safely, one query's answer, and a prompt.
+
+The connection can read the one folder given and nothing else, write nothing, and not be talked out of it by a query.
+"""
+
+from __future__ import annotations
+
+import cmd
+import contextlib
+import csv
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from parsers.source import InputError
+from pipelines.duck import MEMORY_LIMIT, literal
+from pipelines.models import LAYERS
+from pipelines.publish import DATABASE, plain
+from pipelines.texttable import aligned, cell, markdown
+
+FORMAT_OF_SUFFIX = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet"}
+PROMPT_ROWS = 100  # a prompt shows no more of an answer than this; `-o` and a query on the command line have no such limit
+
+
+class QueryError(Exception):
+    """A query that DuckDB refused. Its message is one line."""
+
+
+def open_read_only(folder: Path) -> duckdb.DuckDBPyConnection:
+    """A locked-down connection on an analysis folder (or its database file) or a lake. InputError where it is neither."""
+    database = folder / DATABASE if folder.is_dir() else folder
+    if database.is_file():
+        con = _connect(database)
+        con.execute("set allowed_directories = []")
+    elif any((folder / layer).is_dir() for layer in LAYERS):
+        con = _connect(None)
+        _add_views(con, folder)
+        con.execute(f"set allowed_directories = [{literal(folder.resolve())}]")
+    else:
+        raise InputError(f"{folder}: no {DATABASE} and no lake there; run `kvpressure analyze PATH --out {folder}` first")
+    con.execute("set enable_external_access = false")
+    con.execute("set lock_configuration = true")
+    return con
+
+
+def _connect(database: Path | None) -> duckdb.DuckDBPyConnection:
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": MEMORY_LIMIT,
+        "threads": os.cpu_count() or 1,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "temp_directory": "",
+    }
+    try:
+        con = duckdb.connect(str(database or ":memory:"), read_only=database is not None, config=config)
+    except duckdb.Error as error:
+        raise InputError(f"{database}: {_first_line(error)}; analyze again, or give the folder of an analysis") from error
+    con.execute("set timezone = 'UTC'")
+    return con
+
+
+def _add_views(con: duckdb.DuckDBPyConnection, lake: Path) -> None:
+    """A view for each table of a lake, in the schema of its layer; where a table lacks `run`, its folder's name has it."""
+    for layer in LAYERS:
+        for table in sorted((lake / layer).glob("*")):
+            runs = sorted(table.glob("run=*/data.parquet"))
+            if not runs:
+                continue
+            con.execute(f"create schema if not exists {layer}")
+            parts = [
+                f"select {_run_column(file)} * from read_parquet({literal(file.resolve())}, hive_partitioning = false)"
+                for file in runs
+            ]
+            con.execute(f'create view {layer}."{table.name}" as {" union all by name ".join(parts)}')
+            if layer in ("marts", "advice"):
+                con.execute(f'create view "{table.name}" as from {layer}."{table.name}"')
+
+
+def _run_column(file: Path) -> str:
+    if "run" in pq.read_schema(file).names:
+        return ""
+    return f"{literal(unquote(file.parent.name.removeprefix('run=')))} as run,"
+
+
+def answer(con: duckdb.DuckDBPyConnection, query: str, *, kind: str | None = None, output: Path | None = None) -> None:
+    """Run a query and print its result, or write it to `output`."""
+    table = run(con, query)
+    kind = kind or FORMAT_OF_SUFFIX.get(output.suffix.lower() if output else "", "table")
+    if kind == "parquet":
+        if output is None:
+            raise QueryError("parquet is not for a terminal; add -o FILE")
+        pq.write_table(table, output, compression="zstd")
+    elif output is not None:
+        output.write_text(render(table, kind))
+    else:
+        sys.stdout.write(render(table, kind))
+
+
+def run(con: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+    """The result of the query's last statement; empty where it has none. QueryError where DuckDB refuses it."""
+    try:
+        relation = con.sql(query)
+        return pa.table({}) if relation is None else relation.to_arrow_table()
+    except duckdb.PermissionException as error:
+        raise QueryError(f"not allowed here: {_first_line(error)}; this prompt reads one analysis and writes nothing") from error
+    except duckdb.Error as error:
+        raise QueryError(f"{_first_line(error)}; `.tables` and `.schema TABLE` at the prompt show what there is") from error
+
+
+def render(table: pa.Table, kind: str) -> str:
+    """A result as text: table, csv, json (an array of objects) or markdown."""
+    records = table.to_pylist()
+    if kind == "json":
+        return "[" + ",\n ".join(json.dumps(plain(record), ensure_ascii=False) for record in records) + "]\n"
+    rows = [[cell(value) for value in record.values()] for record in records]
+    if kind == "csv":
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([table.column_names, *rows])
+        return text.getvalue()
+    if kind == "markdown":
+        return markdown(table.column_names, rows)
+    numeric = [pa.types.is_integer(column.type) or pa.types.is_floating(column.type) for column in table.schema]
+    return aligned(table.column_names, rows, numeric=numeric)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".;")
+
+
+class Prompt(cmd.Cmd):
+    """Statements end with `;`; words that begin with a dot are for the prompt itself."""
+
+    intro = "Read-only SQL; end a statement with `;`. `.tables`, `.schema TABLE`, `.help`, `.quit`."
+    prompt = "kvpressure> "
+    _more = "       ...> "
+    _begin = prompt
+
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
+        super().__init__()
+        self._con = con
+        self._pending: list[str] = []
+
+    def preloop(self) -> None:
+        """Take up the history of earlier prompts."""
+        with contextlib.suppress(ImportError, OSError):
+            import readline
+
+            readline.read_history_file(_history_file())
+
+    def postloop(self) -> None:
+        """Keep the history for later prompts."""
+        with contextlib.suppress(ImportError, OSError):
+            import readline
+
+            _history_file().parent.mkdir(parents=True, exist_ok=True)
+            readline.set_history_length(1000)
+            readline.write_history_file(_history_file())
+
+    def onecmd(self, line: str) -> bool:
+        """A dot command, a part of a statement, or its end. True ends the prompt."""
+        words = line.split()
+        if line == "EOF" or (words and words[0] in (".quit", ".exit")):
+            print()
+            return True
+        if words and words[0].startswith(".") and not self._pending:
+            self._dot(words[0], words[1:])
+        elif words or self._pending:
+            self._pending.append(line)
+            if line.rstrip().endswith(";"):
+                query, self._pending = "\n".join(self._pending), []
+                self._show(query)
+        self.prompt = self._more if self._pending else self._begin
+        return False
+
+    def _dot(self, word: str, rest: list[str]) -> None:
+        if word == ".tables":
+            self._show(
+                "select table_schema as schema, table_name as name, table_comment as holds from information_schema.tables "
+                "order by all",
+            )
+        elif word == ".schema" and rest:
+            self._show(
+                "select column_name as column, data_type as type, comment as holds from duckdb_columns() "
+                f"where table_name = {literal(rest[0].split('.')[-1])} order by schema_name, column_index",
+            )
+        else:
+            print(self.intro)
+
+    def _show(self, query: str) -> None:
+        try:
+            table = run(self._con, query)
+        except QueryError as error:
+            print(error)
+            return
+        sys.stdout.write(render(table.slice(0, PROMPT_ROWS), "table"))
+        if table.num_rows > PROMPT_ROWS:
+            print(f"({PROMPT_ROWS} of {table.num_rows} rows)")
+
+
+def _history_file() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "kvpressure" / "sql_history"

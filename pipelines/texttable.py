@@ -1,0 +1,46 @@
+"""Rows as text: one value, an aligned table, a Markdown table. Nothing here knows what the rows mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+
+def cell(value: object) -> str:
+    """One value as a reader wants it: nothing for NULL, times in ISO 8601 UTC, numbers without noise."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return (
+            f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}".rstrip("0").rstrip(".") + "Z" if value.tzinfo else value.isoformat()
+        )
+    if isinstance(value, float):
+        return f"{value:.0f}" if math.isfinite(value) and value == round(value) and abs(value) < 1e15 else f"{value:.6g}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(cell, value)) + "]"
+    return " ".join(str(value).split("\n"))
+
+
+def aligned(names: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[bool] = ()) -> str:
+    """Columns under their names, two spaces apart; numbers to the right. Ends with a newline; empty where there is no column."""
+    if not names:
+        return ""
+    widths = [max(len(name), *(len(row[index]) for row in rows), 0) for index, name in enumerate(names)]
+    right = [*numeric, *[False] * (len(names) - len(numeric))]
+    lines = [
+        "  ".join(
+            value.rjust(width) if is_right else value.ljust(width)
+            for value, width, is_right in zip(row, widths, right, strict=True)
+        )
+        for row in [names, *rows]
+    ]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def markdown(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A GitHub table."""
+    lines = [names, ["---"] * len(names), *([value.replace("|", "\\|") for value in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
