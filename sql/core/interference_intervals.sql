@@ -1,0 +1,88 @@
+-- How much decode time slow steps cost in each scrape interval, and whether prefill was there to slow them.
+--
+-- A stream's next token comes with the next step; a step that carries a long prefill chunk is slow for every stream in it. From the
+-- inter-token histogram: a gap over five times the interval's median is a slow one (Sarathi-Serve's definition of a generation stall
+-- is a multiple of the uncontended step; five keeps ordinary batch growth out), and what it has over the median is lost.
+-- A preempted request gives one slow gap too, so preemptions are counted beside them.
+--
+-- grain: engine, interval_end
+-- column: engine           | Engine.
+-- column: interval_start   | Scrape before.
+-- column: interval_end     | Scrape.
+-- column: gaps             | Inter-token gaps observed.
+-- column: slow_gaps        | Those over five times the median.
+-- column: median_gap_s     | Median inter-token gap.
+-- column: decode_s         | Sum of all gaps.
+-- column: lost_s           | What the slow gaps have over the median, summed (bucket midpoints).
+-- column: prompt_tokens    | Prompt tokens computed in the interval.
+-- column: first_tokens     | Requests that got their first token in it.
+-- column: preemptions      | Preemptions counted in it; NULL where not exported.
+-- check:  slow_gaps <= gaps | A part of the whole.
+with counted as (
+    select engine, interval_start, interval_end, le, sum(delta) as at_or_below
+    from core.histogram_intervals
+    where signal = 'itl_s'
+    group by all
+),
+
+bounded as (
+    select
+        *,
+        coalesce(lag(le) over gap, 0) as above,
+        at_or_below - coalesce(lag(at_or_below) over gap, 0) as inside,
+        coalesce(lag(at_or_below) over gap, 0) as below,
+        max(at_or_below) over (partition by engine, interval_end) as gaps,
+    from counted
+    window gap as (partition by engine, interval_end order by le)
+),
+
+medians as (
+    select engine, interval_end, min(within_bucket(0.5, gaps, below, at_or_below, above, le)) as median_gap_s
+    from bounded
+    where gaps > 0
+    group by all
+),
+
+slowed as (
+    select
+        bounded.engine,
+        bounded.interval_start,
+        bounded.interval_end,
+        max(bounded.gaps) as gaps,
+        sum(bounded.inside) filter (where bounded.above >= 5 * medians.median_gap_s) as slow_gaps,
+        any_value(medians.median_gap_s) as median_gap_s,
+        sum(bounded.inside * (case when isinf(bounded.le) then bounded.above else (bounded.above + bounded.le) / 2 end - medians.median_gap_s))
+            filter (where bounded.above >= 5 * medians.median_gap_s) as lost_s,
+    from bounded
+    inner join medians using (engine, interval_end)
+    group by bounded.engine, bounded.interval_start, bounded.interval_end
+),
+
+counters as (
+    select
+        engine,
+        interval_end,
+        sum(delta) filter (where signal = 'itl_s_sum') as decode_s,
+        sum(delta) filter (where signal = 'prompt_tokens_by_source' and labels like '%source=local_compute%') as computed_tokens,
+        sum(delta) filter (where signal = 'prompt_tokens') as prompt_tokens,
+        sum(delta) filter (where signal = 'ttft_s_count') as first_tokens,
+        sum(delta) filter (where signal = 'preemptions') as preemptions,
+    from core.counter_intervals
+    group by all
+)
+
+select
+    slowed.engine,
+    slowed.interval_start,
+    slowed.interval_end,
+    slowed.gaps,
+    coalesce(slowed.slow_gaps, 0) as slow_gaps,
+    slowed.median_gap_s,
+    counters.decode_s,
+    coalesce(slowed.lost_s, 0) as lost_s,
+    coalesce(counters.computed_tokens, counters.prompt_tokens) as prompt_tokens,
+    counters.first_tokens,
+    counters.preemptions,
+from slowed
+left join counters using (engine, interval_end)
+order by slowed.engine, slowed.interval_end

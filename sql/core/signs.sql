@@ -1,0 +1,75 @@
+-- Signs of trouble: instants and intervals at which one kind of pressure shows, whatever input shows it.
+--
+-- Each later verdict is a spell of such signs (core.spells). What is a sign of what stands here and nowhere else.
+--
+-- grain: engine, verdict, sign_start, sign_end
+-- column: engine     | Engine.
+-- column: verdict    | The verdict it is a sign of.
+-- column: sign_start | When it began to hold.
+-- column: sign_end   | When it was last seen to hold.
+-- column: weight     | How strong, in the sign's own measure: requests waiting, preemptions, seconds lost, tokens missed.
+-- check:  sign_start <= sign_end | Intervals.
+with waiting as (
+    select
+        engine,
+        concat('queue_', cause) as verdict,
+        sampled_at as sign_start,
+        plus_seconds(sampled_at, scrape_s) as sign_end,
+        waiting::double as weight,
+    from core.queue_states
+),
+
+preempted as (
+    select engine, 'preemption' as verdict, interval_start as sign_start, interval_end as sign_end, preemptions::double as weight
+    from core.preemption_intervals
+    where preemptions > 0
+),
+
+slowed as (
+    select engine, 'prefill_interference' as verdict, interval_start as sign_start, interval_end as sign_end, lost_s as weight
+    from core.interference_intervals
+    -- a tenth of the decode time lost, to more gaps than preemptions explain, while prompts were being computed
+    where lost_s >= 0.1 * decode_s
+        and slow_gaps > 2 * coalesce(preemptions, 0)
+        and prompt_tokens > 0
+        and first_tokens > 0
+),
+
+missed as (
+    select engine, 'prefix_eviction' as verdict, interval_start as sign_start, interval_end as sign_end, missed_tokens as weight
+    from core.prefix_intervals
+    -- a third of the lookups' tokens that used to be found are not, and the pool has been written over
+    where best_hit_ratio - hit_ratio >= 0.33
+        and missed_tokens > 0
+        and written_tokens > kv_capacity_tokens
+),
+
+stuck as (
+    select
+        states.engine,
+        'engine_stalled' as verdict,
+        intervals.interval_start as sign_start,
+        intervals.interval_end as sign_end,
+        (states.running + states.waiting)::double as weight,
+    from core.engine_states as states
+    inner join (
+        select engine, interval_start, interval_end, sum(delta) as tokens
+        from core.counter_intervals
+        where signal in ('prompt_tokens', 'generation_tokens')
+        group by all
+    ) as intervals
+        on intervals.engine = states.engine
+        and intervals.interval_end = states.sampled_at
+    where intervals.tokens = 0 and states.running + states.waiting > 0
+)
+
+from waiting
+union all
+from preempted
+union all
+from slowed
+union all
+from missed
+union all
+from stuck
+order by engine, verdict, sign_start, sign_end, weight

@@ -1,0 +1,181 @@
+-- What was measured during each spell: the numbers a verdict is made of.
+--
+-- Counters are shared out by overlap of scrape interval and spell. NULL where an input does not carry the quantity.
+--
+-- grain: engine, verdict, window_start
+-- column: engine             | Engine.
+-- column: verdict            | The verdict the spell's signs are of.
+-- column: window_start       | First sign.
+-- column: window_end         | Last sign.
+-- column: peak_at            | Start of its strongest sign.
+-- column: seconds            | Seconds in which a sign held.
+-- column: weight             | Sum of the signs' weights.
+-- column: peak_weight        | Weight of the strongest.
+-- column: weight_seconds     | Weight times length, summed.
+-- column: mean_running       | Mean requests running.
+-- column: max_running        | Most requests running.
+-- column: mean_waiting       | Mean requests waiting.
+-- column: max_waiting        | Most requests waiting.
+-- column: max_kv_usage_ratio | Highest share of the pool held.
+-- column: mean_kv_usage_ratio | Mean share of the pool held.
+-- column: preemptions        | Preemptions counted.
+-- column: first_tokens       | Requests that got their first token.
+-- column: queued_s           | Waits before the first run, summed over requests that ended in the spell.
+-- column: queued_requests    | Requests in that sum.
+-- column: e2e_s              | Whole latencies of the requests that ended, summed.
+-- column: prompt_tokens      | Prompt tokens computed.
+-- column: generation_tokens  | Tokens generated.
+-- column: decode_s           | Inter-token time, summed.
+-- column: lost_s             | Inter-token time above the median of slow gaps.
+-- column: queried_tokens     | Prompt tokens looked up in the prefix cache.
+-- column: hit_tokens         | Of these, found.
+-- column: missed_tokens      | Tokens that would have been found at the best earlier ratio.
+-- column: best_hit_ratio     | That ratio.
+-- column: paused_s           | Seconds client streams were paused by preemption, summed.
+-- column: paused_requests    | Client requests so paused.
+-- column: longest_pause_s    | Longest such pause.
+with states as (
+    select
+        spells.engine,
+        spells.verdict,
+        spells.window_start,
+        avg(states.running) as mean_running,
+        max(states.running) as max_running,
+        avg(states.waiting) as mean_waiting,
+        max(states.waiting) as max_waiting,
+        max(states.kv_usage_ratio) as max_kv_usage_ratio,
+        avg(states.kv_usage_ratio) as mean_kv_usage_ratio,
+    from core.spells
+    inner join core.engine_states as states
+        on states.engine = spells.engine
+        and states.sampled_at >= spells.window_start
+        and states.sampled_at <= spells.window_end
+    group by all
+),
+
+-- requests end after the wait they report: their counters are read to a little behind the spell
+shares as (
+    select
+        spells.engine,
+        spells.verdict,
+        spells.window_start,
+        intervals.signal,
+        intervals.labels,
+        sum(intervals.delta * overlap_s(intervals.interval_start, intervals.interval_end, spells.window_start, spells.window_end)
+            / seconds_between(intervals.interval_start, intervals.interval_end)) as delta,
+    from core.spells
+    inner join core.counter_intervals as intervals
+        on intervals.engine = spells.engine
+        and intervals.interval_start < spells.window_end
+        and intervals.interval_end > spells.window_start
+    group by all
+),
+
+counted as (
+    select
+        engine,
+        verdict,
+        window_start,
+        sum(delta) filter (where signal = 'preemptions') as preemptions,
+        sum(delta) filter (where signal = 'ttft_s_count') as first_tokens,
+        sum(delta) filter (where signal = 'queue_s_sum') as queued_s,
+        sum(delta) filter (where signal = 'queue_s_count') as queued_requests,
+        sum(delta) filter (where signal = 'e2e_s_sum') as e2e_s,
+        coalesce(
+            sum(delta) filter (where signal = 'prompt_tokens_by_source' and labels like '%source=local_compute%'),
+            sum(delta) filter (where signal = 'prompt_tokens')
+        ) as prompt_tokens,
+        sum(delta) filter (where signal = 'generation_tokens') as generation_tokens,
+    from shares
+    group by all
+),
+
+slowed as (
+    select
+        spells.engine,
+        spells.verdict,
+        spells.window_start,
+        sum(intervals.decode_s) as decode_s,
+        sum(intervals.lost_s) as lost_s,
+    from core.spells
+    inner join core.interference_intervals as intervals
+        on intervals.engine = spells.engine
+        and intervals.interval_end > spells.window_start
+        and intervals.interval_end <= spells.window_end
+    group by all
+),
+
+looked_up as (
+    select
+        spells.engine,
+        spells.verdict,
+        spells.window_start,
+        sum(intervals.queried_tokens) as queried_tokens,
+        sum(intervals.hit_tokens) as hit_tokens,
+        sum(intervals.missed_tokens) as missed_tokens,
+        max(intervals.best_hit_ratio) as best_hit_ratio,
+    from core.spells
+    inner join core.prefix_intervals as intervals
+        on intervals.engine = spells.engine
+        and intervals.interval_end > spells.window_start
+        and intervals.interval_end <= spells.window_end
+    group by all
+),
+
+paused as (
+    select
+        spells.engine,
+        spells.verdict,
+        spells.window_start,
+        sum(stalls.duration_s) as paused_s,
+        count(distinct (stalls.source_file, stalls.run_index, stalls.request_index)) as paused_requests,
+        max(stalls.duration_s) as longest_pause_s,
+    from core.spells
+    inner join marts.stalls
+        on stalls.cause = 'preemption'
+        and (stalls.engine = spells.engine or stalls.engine like '%*')
+        and stalls.started_at >= spells.window_start
+        and stalls.started_at <= spells.window_end
+    where spells.verdict = 'preemption'
+    group by all
+)
+
+select
+    spells.engine,
+    spells.verdict,
+    spells.window_start,
+    spells.window_end,
+    spells.peak_at,
+    spells.seconds,
+    spells.weight,
+    spells.peak_weight,
+    spells.weight_seconds,
+    states.mean_running,
+    states.max_running,
+    states.mean_waiting,
+    states.max_waiting,
+    states.max_kv_usage_ratio,
+    states.mean_kv_usage_ratio,
+    counted.preemptions,
+    counted.first_tokens,
+    counted.queued_s,
+    counted.queued_requests,
+    counted.e2e_s,
+    counted.prompt_tokens,
+    counted.generation_tokens,
+    slowed.decode_s,
+    slowed.lost_s,
+    looked_up.queried_tokens,
+    looked_up.hit_tokens,
+    looked_up.missed_tokens,
+    looked_up.best_hit_ratio,
+    paused.paused_s,
+    paused.paused_requests,
+    paused.longest_pause_s,
+from core.spells
+left join states using (engine, verdict, window_start)
+left join counted using (engine, verdict, window_start)
+left join slowed using (engine, verdict, window_start)
+left join looked_up using (engine, verdict, window_start)
+left join paused using (engine, verdict, window_start)
+order by spells.engine, spells.verdict, spells.window_start

@@ -1,0 +1,56 @@
+-- Spells: signs of one kind that follow each other closely, joined into one window each.
+--
+-- Two signs belong together where less than three usual samples (and less than ten seconds) of calm lie between them. A stall of the
+-- whole engine needs a minute of it: shorter ones are long steps.
+--
+-- grain: engine, verdict, window_start
+-- column: engine       | Engine.
+-- column: verdict      | The verdict its signs are of.
+-- column: window_start | First sign.
+-- column: window_end   | Last sign.
+-- column: peak_at      | Start of its strongest sign.
+-- column: signs        | Signs in it.
+-- column: seconds      | Seconds in which a sign held.
+-- column: weight       | Sum of the signs' weights.
+-- column: peak_weight  | Weight of the strongest.
+-- column: weight_seconds | Sum of weight times the sign's length: request-seconds for a queue.
+-- check:  window_start <= window_end | Windows.
+with usual as (
+    select engine, coalesce(median(scrape_s), 0) as step_s from core.engine_states group by engine
+),
+
+ordered as (
+    select
+        signs.*,
+        max(sign_end) over (
+            partition by signs.engine, signs.verdict order by sign_start, sign_end rows between unbounded preceding and 1 preceding
+        ) as covered_until,
+        greatest(10, 3 * coalesce(usual.step_s, 0)) as join_s,
+    from core.signs as signs
+    left join usual using (engine)
+),
+
+numbered as (
+    select
+        *,
+        sum((covered_until is null or seconds_between(covered_until, sign_start) > join_s)::int) over (
+            partition by engine, verdict order by sign_start, sign_end
+        ) as spell,
+    from ordered
+)
+
+select
+    engine,
+    verdict,
+    min(sign_start) as window_start,
+    max(sign_end) as window_end,
+    arg_max(sign_start, weight) as peak_at,
+    count(*) as signs,
+    sum(seconds_between(sign_start, sign_end)) as seconds,
+    sum(weight) as weight,
+    max(weight) as peak_weight,
+    sum(weight * seconds_between(sign_start, sign_end)) as weight_seconds,
+from numbered
+group by engine, verdict, spell
+having verdict <> 'engine_stalled' or seconds_between(min(sign_start), max(sign_end)) >= 60
+order by engine, verdict, window_start
