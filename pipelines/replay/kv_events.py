@@ -1,0 +1,275 @@
+"""KV-cache events -> which blocks were stored a second time, and whether a preempted request or another prompt paid for them.
+
+An engine that publishes KV events says when a full block is registered (`stored`, with the hash of the block before it in its
+sequence) and when a reusable block is reclaimed (`removed`). It names no request. A block that is stored again was computed, or
+loaded, again. Who paid follows from the order in which one request stores its blocks:
+
+    prefill    its prompt's blocks that no cache had, in one run per scheduled chunk
+    growth     one block each `block_size` generated tokens, on top of its last one: its *frontier*
+    resume     after a preemption: a run that ends at the frontier it had (or one block above it, where the lost
+               sequence was just about to fill that block)
+
+So a run of blocks that reaches the frontier of a sequence is that sequence being rebuilt: `preemption_recompute`. Any other run
+over blocks seen before is a prompt that found them gone: `prefix_refill`. A prompt that repeats an earlier one ends at its own
+prompt's end, not where the earlier answer ended; a next turn of a conversation passes beyond it.
+
+Invisible here: blocks that are not full (the last of every sequence, so each resume recomputes up to one block more than is
+stored), and resumes that found every full block. `sql/core/recompute_kv_events.sql` adds both, with the preemption counter.
+Hits and preemptions themselves publish nothing. After a restart or a cleared cache nothing counts as seen before: a cold pool
+is not an eviction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import polars as pl
+
+from pipelines.models import Run, python_model
+
+CHUNK_PAUSE_S = 2.0  # chunks of one prefill follow each other by single steps; a step above this would be an outage of its own
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Blocks that one request stored in one step: a chain, each block the child of the one before."""
+
+    at: datetime
+    parent: int | None
+    hashes: tuple[int, ...]
+    block_size: int
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A reusable block was reclaimed."""
+
+    at: datetime
+    hash: int
+
+
+@dataclass(frozen=True)
+class Emptied:
+    """The pool lost everything: the engine restarted (a new life), or its cache was cleared."""
+
+    at: datetime
+    is_restart: bool
+
+
+Event = Stored | Removed | Emptied
+
+
+@dataclass(frozen=True)
+class StoredAgain:
+    """A run of blocks of which some had been stored before, and what it was.
+
+    `kind` is resume, refill or growth (generated text that an earlier request had generated too). `idle_s` is how long the
+    rebuilt sequence had stood still. `is_tail_full`: the rebuilt sequence ended with the last block stored, so no partial
+    block was recomputed beside them.
+    """
+
+    at: datetime
+    life: int
+    kind: str
+    blocks: int
+    blocks_again: int
+    blocks_after_removal: int
+    block_size: int
+    idle_s: float | None = None
+    is_tail_full: bool = False
+
+
+@dataclass(eq=False)
+class _Sequence:
+    """A request as the events show it: its frontier, when it last stored, and what its prefill stored again so far."""
+
+    frontier: int
+    stored_at: datetime
+    rebuilt: list[StoredAgain] = field(default_factory=list)
+    is_prefilling: bool = True
+
+
+def stored_again(events: Iterable[Event]) -> list[StoredAgain]:
+    """Every run of blocks stored again, in order of time, told apart."""
+    account = _Account()
+    for event in events:
+        account.take(event)
+    return sorted(account.again, key=lambda each: each.at)
+
+
+class _Account:
+    """The pool as the events have shown it so far."""
+
+    def __init__(self) -> None:
+        self.life = 0
+        self.again: list[StoredAgain] = []
+        self._seen: set[int] = set()
+        self._copies: Counter[int] = Counter()
+        self._frontiers: dict[int, list[_Sequence]] = defaultdict(list)
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, Removed):
+            self._copies[event.hash] = max(0, self._copies[event.hash] - 1)
+        elif isinstance(event, Emptied):
+            self._seen.clear()
+            self._copies.clear()
+            if event.is_restart:
+                self.life += 1
+                self._frontiers.clear()
+        else:
+            self._store(event)
+
+    def _store(self, run: Stored) -> None:
+        again = sum(each in self._seen for each in run.hashes)
+        after_removal = sum(each in self._seen and self._copies[each] == 0 for each in run.hashes)
+        self._seen.update(run.hashes)
+        self._copies.update(run.hashes)
+
+        parent = self._latest(run.parent) if run.parent is not None else None
+        rebuilt, above = self._rebuilt_by(run)
+        if rebuilt is not None and (parent is None or len(run.hashes) > 1 or rebuilt.stored_at > parent.stored_at):
+            self._resume(run, rebuilt, parent if self._is_next_chunk(run, parent) else None, above, again, after_removal)
+        elif parent is not None and len(run.hashes) == 1:
+            parent.is_prefilling = False
+            self._advance(parent, run)
+            if again:
+                self.again.append(self._row(run, "growth", again, after_removal))
+        else:
+            sequence = parent if self._is_next_chunk(run, parent) else None
+            if sequence is None:
+                sequence = _Sequence(run.hashes[-1], run.at)
+                self._frontiers[sequence.frontier].append(sequence)
+            self._advance(sequence, run)
+            if again:
+                row = self._row(run, "refill", again, after_removal)
+                self.again.append(row)
+                sequence.rebuilt.append(row)
+
+    def _resume(
+        self, run: Stored, sequence: _Sequence, chunks: _Sequence | None, above: int, again: int, after_removal: int
+    ) -> None:
+        """`run` completes the rebuilding of `sequence`; `chunks`, if any, stored what came before it in earlier steps."""
+        idle_s = (run.at - sequence.stored_at).total_seconds()
+        if chunks is not None and chunks is not sequence:
+            for row in chunks.rebuilt:
+                self.again.remove(row)
+                self.again.append(StoredAgain(**{**vars(row), "kind": "resume", "is_tail_full": True}))
+            self._frontiers[chunks.frontier].remove(chunks)
+        self._advance(sequence, run)
+        self.again.append(self._row(run, "resume", again, after_removal, idle_s=idle_s, is_tail_full=above > 0))
+
+    def _rebuilt_by(self, run: Stored) -> tuple[_Sequence | None, int]:
+        """The sequence whose frontier the run reaches, and how many blocks it goes beyond it: none, or the one just filled."""
+        found = [(sequence, above) for above in (0, 1) if above < len(run.hashes) and (sequence := self._latest(run.hashes[-1 - above]))]
+        return max(found, key=lambda each: each[0].stored_at, default=(None, 0))
+
+    def _is_next_chunk(self, run: Stored, parent: _Sequence | None) -> bool:
+        return parent is not None and parent.is_prefilling and (run.at - parent.stored_at).total_seconds() <= CHUNK_PAUSE_S
+
+    def _latest(self, frontier: int) -> _Sequence | None:
+        """Of the sequences that stand at this block, the one that moved last: the others are finished more likely than not."""
+        return max(self._frontiers.get(frontier, ()), key=lambda each: each.stored_at, default=None)
+
+    def _advance(self, sequence: _Sequence, run: Stored) -> None:
+        self._frontiers[sequence.frontier].remove(sequence)
+        if not self._frontiers[sequence.frontier]:
+            del self._frontiers[sequence.frontier]
+        sequence.frontier, sequence.stored_at = run.hashes[-1], run.at
+        self._frontiers[sequence.frontier].append(sequence)
+
+    def _row(
+        self, run: Stored, kind: str, again: int, after_removal: int, *, idle_s: float | None = None, is_tail_full: bool = False
+    ) -> StoredAgain:
+        return StoredAgain(run.at, self.life, kind, len(run.hashes), again, after_removal, run.block_size, idle_s, is_tail_full)
+
+
+def events_of(rows: Iterable[Mapping[str, object]]) -> Iterator[Event]:
+    """The rows of one engine's events, one per block, put back together into what was stored in one go. Restarts are told."""
+    chain: list[int] = []
+    first: Mapping[str, object] = {}
+    seq: int | None = None
+
+    def flush() -> Iterator[Event]:
+        if chain:
+            yield Stored(first["published_at"], first["parent_hash"], tuple(chain), first["block_size"])  # type: ignore[arg-type]
+            chain.clear()
+
+    for row in rows:
+        is_new_batch = row["seq"] != seq
+        continues = chain and not is_new_batch and row["event"] == "stored" and row["parent_hash"] == chain[-1]
+        if not continues:
+            yield from flush()
+        if seq is not None and row["seq"] is not None and row["seq"] < seq:  # type: ignore[operator]
+            yield Emptied(row["published_at"], is_restart=True)  # type: ignore[arg-type]
+        seq = row["seq"]  # type: ignore[assignment]
+        if row["event"] == "stored":
+            if not chain:
+                first = row
+            chain.append(row["block_hash"])  # type: ignore[arg-type]
+        elif row["event"] == "removed":
+            yield Removed(row["published_at"], row["block_hash"])  # type: ignore[arg-type]
+        else:
+            yield Emptied(row["published_at"], is_restart=False)  # type: ignore[arg-type]
+    yield from flush()
+
+
+SCHEMA = {
+    "engine": pl.String,
+    "life": pl.Int64,
+    "stored_at": pl.Datetime("us", "UTC"),
+    "kind": pl.String,
+    "blocks": pl.Int64,
+    "blocks_again": pl.Int64,
+    "blocks_after_removal": pl.Int64,
+    "block_size": pl.Int64,
+    "idle_s": pl.Float64,
+    "is_tail_full": pl.Boolean,
+}
+
+
+@python_model("core.blocks_stored_again", reads=("staging.kv_events",))
+def blocks_stored_again(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:  # noqa: ARG001
+    """Runs of blocks that the KV events show stored a second time within one life of the pool, and who paid for it.
+
+    Only the pool the engine computes in is followed (medium GPU, or not said), and of a hybrid model its first group, so that
+    a token is counted once.
+
+    grain: engine, life, stored_at, kind, blocks, idle_s
+    column: engine               | Engine (data-parallel rank) that published the events.
+    column: life                 | Life of the engine's pool, from 0; a restart begins the next.
+    column: stored_at            | Time of the batch that stored them.
+    column: kind                 | resume (a preempted request rebuilt), refill (another prompt), growth (the same text generated again).
+    column: blocks               | Blocks stored in the run.
+    column: blocks_again         | Of these, stored before in this life.
+    column: blocks_after_removal | Of these, gone from the pool in between; the rest were computed by two requests at once.
+    column: block_size           | Tokens in a block.
+    column: idle_s               | resume: how long the rebuilt sequence had stored nothing.
+    column: is_tail_full         | resume: the sequence ended with the last block stored, so nothing partial was recomputed.
+    check:  blocks >= blocks_again and blocks_again >= blocks_after_removal | Each is part of the one before.
+    """
+    events = tables["staging.kv_events"].filter(pl.col("medium").is_null() | pl.col("medium").str.to_uppercase().eq("GPU"))
+    events = events.filter(
+        pl.col("group_idx").fill_null(0) == pl.col("group_idx").fill_null(0).min().over("engine")  # a hybrid model's first group
+    ).unique(["engine", "published_at", "seq", "event_index"], maintain_order=True)  # a replayed batch is the same batch
+    rows = []
+    for (engine,), of_engine in events.sort("published_at", "seq", "event_index").group_by(["engine"], maintain_order=True):
+        again = stored_again(events_of(of_engine.iter_rows(named=True)))
+        rows += [
+            {
+                "engine": engine,
+                "life": each.life,
+                "stored_at": each.at,
+                "kind": each.kind,
+                "blocks": each.blocks,
+                "blocks_again": each.blocks_again,
+                "blocks_after_removal": each.blocks_after_removal,
+                "block_size": each.block_size,
+                "idle_s": each.idle_s,
+                "is_tail_full": each.is_tail_full,
+            }
+            for each in again
+        ]
+    return pl.DataFrame(rows, schema=SCHEMA).sort("engine", "life", "stored_at", "kind", "blocks", "idle_s")
