@@ -16,7 +16,7 @@ _BLANK = re.compile(r"[\s,\x1e]*")  # between documents: white space, the commas
 _LONGEST_LITERAL = len("-Infinity")
 
 
-class BrokenJson(Exception):
+class BrokenJsonError(Exception):
     """A text that stops being JSON. `is_cut` where it would have been, had it not ended."""
 
     def __init__(self, text: str, at: int, *, is_cut: bool) -> None:
@@ -38,15 +38,15 @@ def read_text(source: Source) -> tuple[str, str | None]:
 
 
 def value_at(text: str, position: int) -> tuple[object, int]:
-    """The JSON value that begins at a position, and where it ends. BrokenJson where there is none."""
+    """The JSON value that begins at a position, and where it ends. BrokenJsonError where there is none."""
     try:
         return _DECODER.raw_decode(text, position)
     except json.JSONDecodeError as error:
         end = len(text.rstrip())
         is_cut = error.msg.startswith("Unterminated string") or end - error.pos < _LONGEST_LITERAL
-        raise BrokenJson(text, end if is_cut else error.pos, is_cut=is_cut) from None
+        raise BrokenJsonError(text, end if is_cut else error.pos, is_cut=is_cut) from None
     except (RecursionError, ValueError):  # nested or a number longer than Python takes: no tool writes such a thing
-        raise BrokenJson(text, position, is_cut=False) from None
+        raise BrokenJsonError(text, position, is_cut=False) from None
 
 
 def skip_blank(text: str, position: int) -> int:
@@ -55,7 +55,7 @@ def skip_blank(text: str, position: int) -> int:
 
 
 def documents(text: str) -> Iterator[object]:
-    """Each value of a text that holds one after the other. BrokenJson after the last whole one where more is there."""
+    """Each value of a text that holds one after the other. BrokenJsonError after the last whole one where more is there."""
     position = skip_blank(text, 0)
     while position < len(text):
         value, position = value_at(text, position)

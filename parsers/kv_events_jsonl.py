@@ -7,7 +7,7 @@
 
 A batch is `[time, events, data-parallel rank]` or an object with `ts`, `events` and `data_parallel_rank`, bare or under `batch`
 (or `payload`) beside its `seq`. Events are objects from vLLM 0.24 on and in SGLang, and tagged arrays before. Each block becomes
-a row of `kv_events` in its order; the parent of a stored block is the one before it in the event, and of the first the event's own.
+a row of `kv_events`, in order; the parent of a stored block is the one before it in its event, of the first the event's own.
 
 A hash is a 64-bit number (negative ones are taken modulo 2^64), or a longer one as text or bytes, which is folded to 64 bits.
 Token ids are what users wrote; they are dropped. Event types other than these three are ignored. A batch with an event that
@@ -195,7 +195,7 @@ FORMAT = Format(
     engine_kind=None,
     versions="vLLM V1 0.9 to 0.33, SGLang 0.5",
     can_tell="which cached blocks were stored and reclaimed, and when; that a block was computed again after its removal",
-    cannot_tell="which request a block belonged to; cache hits; preemptions; blocks that are not full; the pool before the first event",
+    cannot_tell="which request a block belonged to; hits; preemptions; partial blocks; the pool before the first event",
     tables=("kv_events",),
     detect=detect,
     parse=parse,

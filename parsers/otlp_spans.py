@@ -22,7 +22,7 @@ from itertools import chain
 from typing import BinaryIO
 
 from parsers import Format
-from parsers.json_text import BrokenJson, decode_line, documents
+from parsers.json_text import BrokenJsonError, decode_line, documents
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import unix_microseconds
 
@@ -71,7 +71,7 @@ def parse(source: Source, sink: Sink) -> Account:
                     rows = []
     except InputError as fault:
         account.error = str(fault)
-    except BrokenJson as broken:
+    except BrokenJsonError as broken:
         account.error = f"{source.name}: {broken}"
         if account.used == account.not_understood == 0:
             raise InputError(account.error) from broken

@@ -11,16 +11,13 @@ Series are read one at a time, so a response cut in the middle still gives those
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 
-import pyarrow as pa
-
 from parsers import Format
-from parsers.columns import COLUMNS
-from parsers.json_text import BrokenJson, read_text, skip_blank, value_at
-from parsers.prometheus_names import config, identity, kept_name, number
+from parsers.json_text import BrokenJsonError, read_text, skip_blank, value_at
+from parsers.prometheus_names import kept_name
+from parsers.prometheus_samples import Samples
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import unix_microseconds
 
@@ -37,15 +34,16 @@ def parse(source: Source, sink: Sink) -> Account:
     """Read one file into the sink. InputError where the server answered with an error or no series is whole."""
     text, fault = read_text(source)
     account = Account(error=fault)
-    configs: set[tuple[object, ...]] = set()
+    samples = Samples(source.name, sink)
     try:
         for series in _series(text, source.name):
             account.lines += 1
-            _read_series(series, source.name, sink, account, configs)
-    except BrokenJson as broken:
+            _read_series(series, samples, account)
+    except BrokenJsonError as broken:
         account.error = fault or f"{source.name}: {broken}"
         if account.lines == 0:
             raise InputError(account.error) from broken
+    samples.flush()
     return account
 
 
@@ -62,7 +60,7 @@ def _response(text: str, start: int, name: str) -> Iterator[object]:
     depth = 0
     position = start
     if text[start] != "{":
-        raise BrokenJson(text, start, is_cut=False)
+        raise BrokenJsonError(text, start, is_cut=False)
     while token := _TOKEN.search(text, position):
         position = token.end()
         if token[0] in "{[":
@@ -79,7 +77,7 @@ def _response(text: str, start: int, name: str) -> Iterator[object]:
             raise InputError(
                 f"{name}: the server answered with an error ({said or 'no message'}); correct the query and fetch it again"
             )
-    raise BrokenJson(text, len(text), is_cut=True)
+    raise BrokenJsonError(text, len(text), is_cut=True)
 
 
 def _elements(text: str, position: int) -> Iterator[object]:
@@ -90,49 +88,28 @@ def _elements(text: str, position: int) -> Iterator[object]:
         yield value
         position = skip_blank(text, position)
     if position >= len(text):
-        raise BrokenJson(text, len(text), is_cut=True)
+        raise BrokenJsonError(text, len(text), is_cut=True)
     return position + 1
 
 
-def _read_series(series: object, name: str, sink: Sink, account: Account, configs: set[tuple[object, ...]]) -> None:
-    """One series into the sink and the account."""
-    samples = _samples(series)
-    if samples is None:
+def _read_series(series: object, samples: Samples, account: Account) -> None:
+    """One series into the samples and the account."""
+    points = _points(series)
+    if points is None:
         account.misread(account.lines)
         return
-    labels = {str(key): str(value) for key, value in series["metric"].items()}  # type: ignore[index]  # _samples saw to it
-    kept = kept_name(labels.get("__name__", ""))
-    if kept is None or not samples:
+    labels = {str(key): str(value) for key, value in series["metric"].items()}  # type: ignore[index]  # _points saw to it
+    name = kept_name(labels.pop("__name__", ""))
+    if name is None or not points:
         account.ignored += 1
         return
     account.used += 1
-    whose = identity(kept, labels)
-    settings = config(kept, {key: value for key, value in labels.items() if key != "__name__"})
-    if settings and (key := (whose.engine, whose.instance, *sorted(settings.items()))) not in configs:
-        configs.add(key)
-        of_all = {
-            "source": name,
-            "line": account.lines,
-            "at_utc": samples[0][0],
-            "instance": whose.instance,
-            "engine": whose.engine,
-        }
-        sink.write_rows("engine_config", [{**of_all, "key": setting, "value_text": value} for setting, value in settings.items()])
-    samples = [sample for sample in samples if not math.isnan(sample[1])]
-    count = len(samples)
-    columns = {
-        column: pa.repeat(pa.scalar(value, COLUMNS[column].type), count)
-        for column, value in {
-            "source": name, "instance": whose.instance, "engine": whose.engine, "model": whose.model, "name": whose.name,
-            "le": whose.le, "labels": whose.labels,
-        }.items()
-    }  # fmt: skip
-    columns["at_utc"] = pa.array([time for time, _ in samples], COLUMNS["at_utc"].type)
-    columns["value"] = pa.array([value for _, value in samples], pa.float64())
-    sink.write("metric_samples", pa.RecordBatch.from_pydict(columns))
+    index = samples.describe(name, labels, account.lines, points[0][0])
+    for time, value in points:
+        samples.add(index, value, time)
 
 
-def _samples(series: object) -> list[tuple[int | None, float]] | None:
+def _points(series: object) -> list[tuple[int | None, float]] | None:
     """Times in microseconds and values of a series; empty for a native histogram, None where it is no series."""
     if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
         return None
@@ -143,10 +120,9 @@ def _samples(series: object) -> list[tuple[int | None, float]] | None:
     else:
         return [] if "histogram" in series or "histograms" in series else None
     try:
-        samples = [(unix_microseconds(float(time)), float(value)) for time, value in pairs]
+        return [(unix_microseconds(float(time)), float(value)) for time, value in pairs]
     except (TypeError, ValueError, OverflowError):
         return None
-    return samples
 
 
 def detect(head: bytes) -> float:

@@ -1,9 +1,9 @@
 """Prometheus series of inference engines: which are kept, what they are called, and whose they are.
 
-    vllm:num_requests_running{engine="0",model_name="llama"}              -> vllm:num_requests_running  engine 0  model llama
-    ray_vllm_num_preemptions_total{engine="1",WorkerId="ab"}              -> vllm:num_preemptions_total engine 1  labels WorkerId=ab
-    sglang:queue_time_seconds_bucket{dp_rank="0",le="0.5",tp_rank="0"}    -> …_bucket  engine 0  le 0.5  labels tp_rank=0
-    vllm:cache_config_info{block_size="16",num_gpu_blocks="12000",…} 1.0  -> the sample, and its labels as `engine_config` rows
+    vllm:num_requests_running{engine="0",model_name="llama"}            -> engine 0, model llama
+    ray_vllm_num_preemptions_total{engine="1",WorkerId="ab"}            -> vllm:num_preemptions_total, engine 1, WorkerId=ab
+    sglang:queue_time_seconds_bucket{dp_rank="0",le="0.5",tp_rank="0"}  -> engine 0, le 0.5, labels tp_rank=0
+    vllm:cache_config_info{block_size="16",num_gpu_blocks="12000",…}    -> the sample, and its labels as `engine_config` rows
 
 Shared by the text and the JSON reader, so that a series has the same identity whichever way it was saved. Everything else a
 page exposes (Python's garbage collector, the web framework's own counters) and the `_created` stamps are left out on purpose.

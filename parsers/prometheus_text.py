@@ -19,23 +19,17 @@ and leaves the scrape below it without a time, because the one before it would b
 
 from __future__ import annotations
 
-import math
 import re
-from array import array
 from collections.abc import Iterable
-from dataclasses import fields
-from datetime import UTC, datetime
-
-import pyarrow as pa
+from datetime import datetime
 
 from parsers import Format
-from parsers.columns import COLUMNS
-from parsers.prometheus_names import Series, config, identity, kept_name, number
+from parsers.prometheus_names import kept_name, number
+from parsers.prometheus_samples import Samples
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import unix_microseconds
 
-BATCH_ROWS = 200_000
-MAX_REMEMBERED = 200_000  # distinct series texts; beyond it the memory starts afresh
+MAX_REMEMBERED = 200_000  # distinct texts; beyond it the memory starts afresh
 NOT_KEPT = -1
 
 _NAME = rb"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -56,43 +50,35 @@ _SCRAPE_TIME = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _TIME_WORDS = frozenset(
-    "scrape scraped scraping timestamp time date ts at unix epoch s sec seconds ms us ns utc fetched collected captured "
-    "recorded taken sample sampled metrics".split()
+    {"scrape", "scraped", "fetched", "collected", "captured", "recorded", "taken", "sample", "sampled", "metrics", "at"}
+    | {"timestamp", "time", "date", "ts", "unix", "epoch", "utc", "s", "sec", "seconds", "ms", "us", "ns"}
 )
 _SAYS_TIME = re.compile(rb"#+\s*(?:scrape|timestamp)", re.IGNORECASE)
-_IDENTITY = tuple(each.name for each in fields(Series))
 
 
 def parse(source: Source, sink: Sink) -> Account:
     """Read one file into the sink."""
-    reader = _Reader(source.name, sink)
+    reader = _Reader(Samples(source.name, sink))
     try:
         with source.open() as stream:
             reader.read(stream)
     except InputError as fault:
         reader.account.error = str(fault)
-    reader.flush()
+    reader.samples.flush()
     return reader.account
 
 
 class _Reader:
     """What is known of one file. The text of a series is parsed the first time it is seen, and only its value afterwards."""
 
-    def __init__(self, name: str, sink: Sink) -> None:
-        self.name, self.sink, self.account = name, sink, Account()
+    def __init__(self, samples: Samples) -> None:
+        self.samples, self.account = samples, Account()
         self.scrape_time: int | None = None
-        self.index_of: dict[bytes, int] = {}  # text of a series (or metadata comment) -> its place in `series`, or NOT_KEPT
-        self.series: list[Series] = []
-        self.configs: set[tuple[object, ...]] = set()
-        self._start_batch()
-
-    def _start_batch(self) -> None:
-        self.indices, self.values = array("i"), array("d")
-        self.times: list[int | None] = []
+        self.index_of: dict[bytes, int] = {}  # text of a series or metadata comment -> index of the series, or NOT_KEPT
 
     def read(self, lines: Iterable[bytes]) -> None:
         """The loop all speed hangs on: a known series costs one dictionary look-up and one float."""
-        account, index_of = self.account, self.index_of
+        account, index_of, add = self.account, self.index_of, self.samples.add
         for line in lines:
             account.lines += 1
             text, _, value_text = line.rpartition(b" ")
@@ -104,41 +90,16 @@ class _Reader:
             elif (value := number(value_text)) is None:
                 account.misread(account.lines)
             else:
-                self._add(index, value, self.scrape_time)
-
-    def flush(self) -> None:
-        """Write the samples collected so far."""
-        if not self.times:
-            return
-        count = len(self.times)
-        indices = pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(self.indices)])
-        columns = {
-            column: pa.array([getattr(each, column) for each in self.series], COLUMNS[column].type).take(indices)
-            for column in _IDENTITY
-        }
-        columns["source"] = pa.repeat(self.name, count)
-        columns["at_utc"] = pa.array(self.times, pa.int64()).cast(COLUMNS["at_utc"].type)
-        columns["value"] = pa.Array.from_buffers(pa.float64(), count, [None, pa.py_buffer(self.values)])
-        self.sink.write("metric_samples", pa.RecordBatch.from_pydict(columns))
-        self._start_batch()
-
-    def _add(self, index: int, value: float, time: int | None) -> None:
-        """One sample. NaN says the engine has nothing to say; its line is used all the same."""
-        self.account.used += 1
-        if math.isnan(value):
-            return
-        self.indices.append(index)
-        self.values.append(value)
-        self.times.append(time)
-        if len(self.times) >= BATCH_ROWS:
-            self.flush()
+                account.used += 1
+                add(index, value, self.scrape_time)
 
     def _read_unknown(self, line: bytes) -> None:
         """A line that is not a known series and its value."""
         account = self.account
         if line.startswith(_METADATA):
             account.ignored += 1
-            self._remember(line.rpartition(b" ")[0], NOT_KEPT)
+            self._make_room()
+            self.index_of[line.rpartition(b" ")[0]] = NOT_KEPT
         elif sample := _SAMPLE.fullmatch(line):
             self._read_sample(sample)
         elif (time := scrape_time(line)) is not None:
@@ -154,55 +115,35 @@ class _Reader:
 
     def _read_sample(self, sample: re.Match[bytes]) -> None:
         """The first sample of a series, or one that carries its own time or an exemplar."""
-        text, name, labels_text, value_text, time_text = sample.groups()
+        text, name, labels, value_text, time_text = sample.groups()
         value = number(value_text)
         time = self.scrape_time if time_text is None else _sample_time(time_text)
         index = self.index_of.get(text)
         if index is None:
-            index = self._learn(text, name.decode(), (labels_text or b"{}").decode("utf-8", "replace"), time)
+            index = self._learn(text, name.decode(), (labels or b"{}").decode("utf-8", "replace"), time)
         if index is None or value is None:
             self.account.misread(self.account.lines)
         elif index == NOT_KEPT:
             self.account.ignored += 1
         else:
-            self._add(index, value, time)
+            self.account.used += 1
+            self.samples.add(index, value, time)
 
     def _learn(self, text: bytes, exposed: str, labels_text: str, time: int | None) -> int | None:
         """Parse and remember a series seen for the first time. None where its labels do not follow the grammar."""
         name = kept_name(exposed)
-        if name is None:
-            return self._remember(text, NOT_KEPT)
         labels = parse_labels(labels_text)
         if labels is None:
             return None
-        series = identity(name, labels)
-        settings = config(name, labels)
-        if settings and (key := (series.engine, series.instance, *sorted(settings.items()))) not in self.configs:
-            self.configs.add(key)
-            self.sink.write_rows(
-                "engine_config",
-                [
-                    {
-                        "source": self.name, "line": self.account.lines, "at_utc": time, "instance": series.instance,
-                        "engine": series.engine, "key": setting, "value_text": value,
-                    }
-                    for setting, value in settings.items()
-                ],
-            )  # fmt: skip
-        index = self._remember(text, len(self.series))
-        self.series.append(series)
+        self._make_room()
+        index = self.index_of[text] = NOT_KEPT if name is None else self.samples.describe(name, labels, self.account.lines, time)
         return index
 
-    def _remember(self, text: bytes, index: int) -> int:
-        """Keep what a text stands for; a file of ever new texts does not fill the memory."""
+    def _make_room(self) -> None:
+        """A file of ever new texts does not fill the memory."""
         if len(self.index_of) >= MAX_REMEMBERED:
-            self.flush()
+            self.samples.forget()
             self.index_of.clear()
-            self.series.clear()
-            self.configs.clear()
-            index = min(index, 0)
-        self.index_of[text] = index
-        return index
 
 
 def parse_labels(text: str) -> dict[str, str] | None:
@@ -231,10 +172,9 @@ def scrape_time(line: bytes) -> int | None:
         if iso := found["iso"]:
             zone = (found["zone"] or "Z").upper()
             return _microseconds(datetime.fromisoformat(iso + zone.replace("UTC", "Z")))
-        text = f"{found['year']} {found['month']} {found['day']} {found['clock']} {found['half'] or ''}"
-        return _microseconds(
-            datetime.strptime(text.strip() + " +0000", f"%Y %b %d {'%I:%M:%S %p' if found['half'] else '%H:%M:%S'} %z")
-        )
+        clock = "%I:%M:%S%p" if found["half"] else "%H:%M:%S"
+        text = f"{found['year']} {found['month']} {found['day']} {found['clock']}{found['half'] or ''} +0000"
+        return _microseconds(datetime.strptime(text, f"%Y %b %d {clock} %z"))
     except ValueError:
         return None
 

@@ -6,7 +6,7 @@ _SCALES = ((1e11, 1_000_000, 1), (1e14, 1_000, 1), (1e17, 1, 1), (1e20, 1, 1_000
 
 
 def unix_microseconds(stamp: float) -> int | None:
-    """Microseconds since 1970 of a stamp in seconds, milli-, micro- or nanoseconds, told by its size; None for a stamp of none."""
+    """Microseconds since 1970 of a stamp in seconds, milli-, micro- or nanoseconds, told by its size; None for no such stamp."""
     for limit, factor, divisor in _SCALES:
         if abs(stamp) < limit:
             return stamp * factor // divisor if isinstance(stamp, int) else round(stamp * factor / divisor)

@@ -25,7 +25,7 @@ from datetime import datetime
 from http import HTTPStatus
 
 from parsers import Format
-from parsers.json_text import BrokenJson, documents, read_text
+from parsers.json_text import BrokenJsonError, documents, read_text
 from parsers.source import Account, InputError, Sink, Source
 
 BATCH_REQUESTS = 20_000
@@ -62,7 +62,7 @@ def parse(source: Source, sink: Sink) -> Account:
                 account.used += 1
             else:
                 account.misread(account.lines)
-    except BrokenJson as broken:
+    except BrokenJsonError as broken:
         account.error = fault or f"{source.name}: {broken}"
         if account.lines == 0:
             raise InputError(account.error) from broken
@@ -202,7 +202,7 @@ def _reals(value: object) -> list[float] | None:
 
 
 def detect(head: bytes) -> float:
-    """vLLM's own form of `date` beside the keys of a run, which no other client writes."""
+    """The keys of a run, and `date` in the form that only vLLM writes."""
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")) or b'"total_output_tokens_retokenized"' in head:
         return 0.0
     known = sum(key.search(head) is not None for key in _HEAD_KEYS)
@@ -214,7 +214,7 @@ FORMAT = Format(
     title="vllm bench serve results (--save-result, --save-detailed, --append-result, sweep)",
     engine_kind=None,
     versions="vLLM 0.6.3 to 0.33",
-    can_tell="time to first token and the pauses between chunks of each request, with --save-detailed; when each was sent, from 0.15",
+    can_tell="time to first token and pauses between chunks of each request, with --save-detailed; when each was sent, from 0.15",
     cannot_tell="why a request paused; the time of day, to better than a second; anything per request without --save-detailed",
     tables=("bench_runs", "bench_requests"),
     detect=detect,
