@@ -1,0 +1,290 @@
+-- What each spell amounts to: severity, confidence, and the sentences that say so, before the verdicts are ranked.
+--
+-- Severity is on one scale (sql/lib/severity.sql). Confidence is how well the inputs that showed the spell can tell its cause from its
+-- look-alikes. Evidence sentences carry the numbers and their units; what speaks against, and what is missing, is said beside.
+--
+-- grain: engine, verdict, window_start
+-- column: engine           | Engine.
+-- column: verdict          | What happened.
+-- column: window_start     | When it began.
+-- column: window_end       | When it was last seen.
+-- column: peak_at          | When it was worst.
+-- column: severity         | 0 to 100.
+-- column: confidence       | 0 to 1.
+-- column: summary          | One sentence.
+-- column: evidence         | Sentences that speak for it.
+-- column: evidence_against | Sentences that speak against it, or bound it.
+-- column: missing          | What would settle it next time.
+-- check:  severity between 0 and 100 | A scale.
+-- check:  confidence between 0 and 1 | A probability.
+with facts as (
+    select
+        facts.*,
+        engines.max_num_seqs,
+        engines.max_num_seqs_source,
+        engines.kv_capacity_tokens,
+        engines.engine_generation,
+        seconds_between(facts.window_start, facts.window_end) as window_s,
+    from marts.spell_facts as facts
+    left join core.engines using (engine)
+),
+
+repeated as (
+    select engine, tokens_low, tokens_best, tokens_high, share_low, share_best, share_high, method
+    from marts.waste
+    where kind = 'preemption_recompute'
+),
+
+refilled as (
+    select engine, tokens_low, tokens_best, tokens_high, share_best, method
+    from marts.waste
+    where kind = 'prefix_refill'
+),
+
+preemption as (
+    select
+        facts.engine,
+        facts.verdict,
+        facts.window_start,
+        facts.window_end,
+        facts.peak_at,
+        preemption_severity(
+            ratio(facts.weight, greatest(facts.first_tokens, 1)),
+            repeated.share_best * ratio(facts.weight, sum(facts.weight) over (partition by facts.engine))
+        ) as severity,
+        0.97 as confidence,
+        format(
+            '{} preemptions in {}: running requests lost their KV blocks because the pool was full{}.',
+            round(facts.weight)::bigint,
+            spoken_duration(facts.window_s),
+            case
+                when facts.paused_requests > 0 then format(
+                    '; {} of the answers seen paused, the longest for {}', facts.paused_requests, spoken_duration(facts.longest_pause_s)
+                )
+                else ''
+            end
+        ) as summary,
+        list_filter(
+            [
+                format('The engine counted {} preemptions.', round(facts.weight)::bigint),
+                format('KV usage reached {:.0f} % with {:.0f} requests running on average.', 100 * facts.max_kv_usage_ratio, facts.mean_running),
+                format(
+                    'Over the run {} tokens were processed again (between {} and {}): {:.0f} % of all tokens computed [{}].',
+                    spoken_count(repeated.tokens_best), spoken_count(repeated.tokens_low), spoken_count(repeated.tokens_high),
+                    100 * repeated.share_best, repeated.method
+                ),
+                format('{:.2f} preemptions per request that got its first token.', ratio(facts.weight, facts.first_tokens)),
+                format('Client streams stood still for {:.1f} s in all.', facts.paused_s),
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence,
+        list_filter(
+            [
+                case
+                    when ratio(facts.weight, facts.first_tokens) < 0.1
+                        then format('Only {:.0f} % of requests were hit: mild.', 100 * ratio(facts.weight, facts.first_tokens))
+                end,
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence_against,
+        list_filter(
+            [
+                case when repeated.tokens_best is null then 'How many tokens were repeated: record KV events (--kv-events-config) or iteration lines (--enable-logging-iteration-details).' end,
+                case when facts.paused_requests is null then 'Whose answers paused: keep the clients'' per-request results or OpenTelemetry spans (--otlp-traces-endpoint).' end,
+            ],
+            lambda sentence: sentence is not null
+        ) as missing,
+    from facts
+    left join repeated using (engine)
+    where facts.verdict = 'preemption'
+),
+
+queueing as (
+    select
+        facts.engine,
+        facts.verdict,
+        facts.window_start,
+        facts.window_end,
+        facts.peak_at,
+        coalesce(
+            delay_severity(ratio(facts.queued_s, facts.queued_requests), ratio(facts.queued_s, facts.e2e_s)),
+            -- no histogram: by how many of those in the house wait, and for how long they have
+            delay_severity(facts.seconds / 10, ratio(facts.mean_waiting, facts.mean_waiting + facts.mean_running))
+        ) as severity,
+        case facts.verdict
+            when 'queue_max_num_seqs' then case facts.max_num_seqs_source when 'argument' then 0.95 else 0.75 end
+            when 'queue_kv_capacity' then 0.9
+            when 'queue_deferred' then 0.9
+            when 'queue_token_budget' then 0.7
+            else 0.5
+        end as confidence,
+        format(
+            'Requests waited for {}{}: {:.0f} on average beside {:.0f} running, for {}.',
+            case facts.verdict
+                when 'queue_max_num_seqs' then 'one of the ' || coalesce(facts.max_num_seqs::varchar, '') || ' batch slots (max_num_seqs)'
+                when 'queue_kv_capacity' then 'room in the KV pool'
+                when 'queue_token_budget' then 'a share of the step''s token budget (max_num_batched_tokens)'
+                when 'queue_deferred' then 'something other than capacity (a LoRA slot, remote KV or a grammar)'
+                else 'a cause the inputs do not tell'
+            end,
+            case when facts.verdict = 'queue_max_num_seqs' and facts.max_kv_usage_ratio < 0.8 then ' while the KV pool had room' else '' end,
+            facts.mean_waiting,
+            facts.mean_running,
+            spoken_duration(facts.seconds)
+        ) as summary,
+        list_filter(
+            [
+                format('Up to {} requests waited; {} ran at most.', facts.max_waiting, facts.max_running),
+                format('KV usage between samples was {:.0f} % on average, {:.0f} % at most.', 100 * facts.mean_kv_usage_ratio, 100 * facts.max_kv_usage_ratio),
+                case facts.max_num_seqs_source
+                    when 'argument' then format('max_num_seqs is {} (the engine''s own arguments).', facts.max_num_seqs)
+                    when 'inferred' then format('The running count stays at {}: taken for max_num_seqs, which no input states.', facts.max_num_seqs)
+                end,
+                format(
+                    'Requests that ended in this time had waited {:.2f} s each before their first run, {:.0f} % of their whole latency.',
+                    ratio(facts.queued_s, facts.queued_requests), 100 * ratio(facts.queued_s, facts.e2e_s)
+                ),
+                case when facts.preemptions = 0 and facts.verdict = 'queue_kv_capacity' then 'No preemption was counted: the pool is full, but nobody who ran was stopped.' end,
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence,
+        list_filter(
+            [
+                case when facts.verdict = 'queue_kv_capacity' and facts.preemptions > 0 then format('{:.0f} of the waiting were preempted requests, waiting again.', facts.preemptions) end,
+                case when facts.verdict = 'queue_token_budget' then 'Token-budget waits are told by exclusion: slots and pool had room and prompts were being worked off.' end,
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence_against,
+        list_filter(
+            [
+                case when facts.queued_requests is null then 'How long each request waited: scrape /metrics (vllm:request_queue_time_seconds).' end,
+                case when facts.verdict = 'queue_unknown' and facts.max_num_seqs is null then 'The value of max_num_seqs: keep the engine''s start-up lines.' end,
+            ],
+            lambda sentence: sentence is not null
+        ) as missing,
+    from facts
+    where facts.verdict like 'queue%'
+),
+
+eviction as (
+    select
+        facts.engine,
+        facts.verdict,
+        facts.window_start,
+        facts.window_end,
+        facts.peak_at,
+        100 * sqrt(clamp(
+            coalesce(
+                ratio(refilled.tokens_best * ratio(facts.weight, sum(facts.weight) over (partition by facts.engine)), facts.prompt_tokens),
+                ratio(facts.missed_tokens, facts.queried_tokens)
+            ),
+            0,
+            1
+        )) as severity,
+        case when refilled.method like 'kv_events%' then 0.95 else 0.65 end as confidence,
+        format(
+            'Reusable prefix blocks were reclaimed before they were asked for again: {:.0f} % of looked-up prompt tokens were found, {:.0f} % before.',
+            100 * ratio(facts.hit_tokens, facts.queried_tokens),
+            100 * facts.best_hit_ratio
+        ) as summary,
+        list_filter(
+            [
+                format('{} prompt tokens that used to be found in the prefix cache were computed.', spoken_count(facts.missed_tokens)),
+                format('Active requests held at most {:.0f} % of the pool: the rest was cache, and it was written over.', 100 * facts.max_kv_usage_ratio),
+                format('{} tokens of blocks removed earlier were stored again over the run [{}].', spoken_count(refilled.tokens_best), refilled.method),
+                case when facts.preemptions = 0 then 'No preemption was counted.' end,
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence,
+        list_filter(
+            [
+                case when refilled.tokens_best is null then 'From counters alone, prompts that share nothing look the same as evicted ones.' end,
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence_against,
+        list_filter(
+            [
+                case when refilled.tokens_best is null then 'KV events (--kv-events-config) tell an evicted prefix from a new one; --kv-cache-metrics shows how long idle blocks lived.' end,
+            ],
+            lambda sentence: sentence is not null
+        ) as missing,
+    from facts
+    left join refilled using (engine)
+    where facts.verdict = 'prefix_eviction'
+),
+
+interference as (
+    select
+        engine,
+        verdict,
+        window_start,
+        window_end,
+        peak_at,
+        delay_severity(ratio(lost_s, greatest(first_tokens, 1)), ratio(lost_s, decode_s)) as severity,
+        case when max_kv_usage_ratio < 0.9 and coalesce(preemptions, 0) = 0 then 0.85 else 0.6 end as confidence,
+        format(
+            'Long prefills slowed every running answer: {:.0f} % of the time between tokens was spent in steps over five times as long as usual.',
+            100 * ratio(lost_s, decode_s)
+        ) as summary,
+        list_filter(
+            [
+                format('{:.1f} s of inter-token time above the usual step, summed over the streams.', lost_s),
+                format('{} prompt tokens were computed meanwhile, {:.0f} a request.', spoken_count(prompt_tokens), ratio(prompt_tokens, first_tokens)),
+                format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
+                case when preemptions = 0 then 'No preemption was counted: nobody lost KV state.' end,
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence,
+        list_filter(
+            [case when preemptions > 0 then format('{:.0f} preemptions in the same time explain part of the slow gaps.', preemptions) end],
+            lambda sentence: sentence is not null
+        ) as evidence_against,
+        []::varchar[] as missing,
+    from facts
+    where verdict = 'prefill_interference'
+),
+
+stalled as (
+    select
+        engine,
+        verdict,
+        window_start,
+        window_end,
+        peak_at,
+        least(100, 60 + window_s / 10) as severity,
+        0.85 as confidence,
+        format(
+            'The engine held {:.0f} running and {:.0f} waiting requests and produced no token for {}: stalled, not idle.',
+            mean_running, mean_waiting, spoken_duration(window_s)
+        ) as summary,
+        ['Prompt and generation counters stood still while requests were in the engine.'] as evidence,
+        []::varchar[] as evidence_against,
+        ['The engine''s log of that time, for the error or lock behind it.'] as missing,
+    from facts
+    where verdict = 'engine_stalled'
+)
+
+select
+    engine,
+    verdict,
+    window_start,
+    window_end,
+    peak_at,
+    round(clamp(severity, 0, 100), 1) as severity,
+    confidence,
+    summary,
+    evidence,
+    evidence_against,
+    missing,
+from (
+    from preemption
+    union all by name
+    from queueing
+    union all by name
+    from eviction
+    union all by name
+    from interference
+    union all by name
+    from stalled
+)
+order by engine, verdict, window_start

@@ -1,0 +1,192 @@
+-- The verdicts of the run: each in its own window, one of them primary for each engine.
+--
+-- A queue behind a full pool and preemption are one shortage: where the pool also preempts, materially and in the same time, preemption
+-- is the diagnosis, and what the queue cost counts for it. Time in which nothing was wrong is `healthy`, in its own windows; where
+-- the inputs cannot show pressure at all, that is `insufficient_evidence`, with what to record next time.
+--
+-- grain: run, engine, verdict, window_start
+-- column: run              | The analyzed run.
+-- column: engine           | Engine.
+-- column: window_start     | When it began.
+-- column: window_end       | When it was last seen.
+-- column: verdict          | What happened.
+-- column: severity         | 0 to 100: what users felt and the operator paid.
+-- column: confidence       | 0 to 1.
+-- column: is_primary       | Whether it is the engine's one main verdict.
+-- column: summary          | One sentence.
+-- column: evidence         | Sentences that speak for it, with numbers.
+-- column: evidence_against | Sentences that speak against it, or bound it.
+-- column: missing          | What to record next time to know more.
+-- column: peak_at          | When it was worst.
+-- check:  severity between 0 and 100 | A scale.
+-- check:  confidence between 0 and 1 | A probability.
+-- check:  window_start <= window_end | Windows.
+with findings as (
+    select * from advice.findings where severity >= 1
+),
+
+engines as (
+    select
+        engines.engine,
+        engines.engine_generation,
+        engines.engine_kind,
+        coalesce(min(states.sampled_at), engines.first_seen_at) as first_at,
+        coalesce(max(states.sampled_at), engines.last_seen_at) as last_at,
+        count(states.sampled_at) as samples,
+        any_value(states.origin) as origin,
+        max(states.kv_usage_ratio) as max_kv_usage_ratio,
+        max(states.waiting) as max_waiting,
+        max(states.running) as max_running,
+        coalesce(median(states.scrape_s), 10) as step_s,
+    from core.engines
+    left join core.engine_states as states using (engine)
+    group by all
+),
+
+-- calm: what is left of an engine's observed time once every finding that matters is cut out
+edges as (
+    select engine, first_at as edge_at, 0 as opens from engines where samples > 0
+    union all
+    select engine, window_start as edge_at, 1 as opens from findings where severity >= 10
+    union all
+    select engine, window_end as edge_at, -1 as opens from findings where severity >= 10
+    union all
+    select engine, last_at as edge_at, 0 as opens from engines where samples > 0
+),
+
+depths as (
+    select
+        engine,
+        edge_at,
+        sum(sum(opens)) over (partition by engine order by edge_at) as depth,
+        lead(edge_at) over (partition by engine order by edge_at) as next_edge_at,
+    from edges
+    group by engine, edge_at
+),
+
+healthy as (
+    select
+        depths.engine,
+        'healthy' as verdict,
+        depths.edge_at as window_start,
+        depths.next_edge_at as window_end,
+        depths.edge_at as peak_at,
+        0.0 as severity,
+        case when engines.origin = 'metrics' then 0.9 else 0.6 end as confidence,
+        case
+            when max(states.running) > 0 then format('No pressure for {}: nothing waited long, nobody was interrupted.', spoken_duration(seconds_between(depths.edge_at, depths.next_edge_at)))
+            else format('Idle for {}.', spoken_duration(seconds_between(depths.edge_at, depths.next_edge_at)))
+        end as summary,
+        list_filter(
+            [
+                format('KV usage at most {:.0f} %.', 100 * max(states.kv_usage_ratio)),
+                format('{} requests running at most, {} waiting.', max(states.running), max(states.waiting)),
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence,
+        []::varchar[] as evidence_against,
+        []::varchar[] as missing,
+    from depths
+    inner join engines using (engine)
+    left join core.engine_states as states
+        on states.engine = depths.engine
+        and states.sampled_at between depths.edge_at and depths.next_edge_at
+    where depths.depth = 0
+        and (
+            seconds_between(depths.edge_at, depths.next_edge_at) >= greatest(10, 3 * engines.step_s)
+            or not exists (from findings where findings.engine = depths.engine)
+        )
+    group by all
+),
+
+-- a V1 log says nothing of preemption: with a full pool it is only suspected, without load samples nothing is known
+blind as (
+    select
+        engine,
+        'insufficient_evidence' as verdict,
+        first_at as window_start,
+        last_at as window_end,
+        first_at as peak_at,
+        case when samples = 0 then 0.0 else 15.0 end as severity,
+        0.9 as confidence,
+        case
+            when samples = 0 then 'No input shows the engine''s load: whether anything waited or was interrupted cannot be told.'
+            else format(
+                'KV usage reached {:.0f} % with {} waiting: preemption is likely, but a log of this version does not show it.',
+                100 * max_kv_usage_ratio, max_waiting
+            )
+        end as summary,
+        []::varchar[] as evidence,
+        []::varchar[] as evidence_against,
+        [
+            'Scrape /metrics every 15 s or less: vllm:num_preemptions_total, vllm:kv_cache_usage_perc, vllm:num_requests_waiting.',
+            '--enable-logging-iteration-details (0.14.1 and later) makes the log tell recomputed tokens.',
+        ] as missing,
+    from engines
+    where samples = 0
+        or (
+            origin = 'log'
+            and coalesce(engine_generation, 'v1') <> 'v0'
+            and max_kv_usage_ratio >= 0.9
+            and not exists (from core.preemption_intervals where preemption_intervals.engine = engines.engine)
+        )
+),
+
+told as (
+    select engine, verdict, window_start, window_end, peak_at, severity, confidence, summary, evidence, evidence_against, missing
+    from findings
+    union all by name
+    from healthy
+    union all by name
+    from blind
+),
+
+-- what a verdict counts for when the main one is chosen
+ranked as (
+    select
+        told.*,
+        told.severity + coalesce(
+            (
+                select max(companion.severity)
+                from findings as companion
+                where told.verdict = 'preemption'
+                    and told.severity >= 20
+                    and companion.engine = told.engine
+                    and companion.verdict in ('queue_kv_capacity', 'queue_unknown')
+                    and companion.window_start <= told.window_end
+                    and companion.window_end >= told.window_start
+            ),
+            0
+        ) as standing,
+        case when told.verdict in ('healthy', 'insufficient_evidence') then seconds_between(told.window_start, told.window_end) end as calm_s,
+    from told
+),
+
+chosen as (
+    select
+        *,
+        row_number() over (
+            partition by engine
+            -- below 20 a finding is a remark: the run's verdict is then healthy, or that it cannot be told
+            order by standing >= 20 desc, case when standing >= 20 then standing end desc nulls last,
+                verdict = 'insufficient_evidence' desc, verdict = 'healthy' desc, calm_s desc nulls last, standing desc, window_start
+        ) = 1 as is_primary,
+    from ranked
+)
+
+select
+    getvariable('run') as run,
+    engine,
+    window_start,
+    window_end,
+    verdict,
+    severity::double as severity,
+    confidence::double as confidence,
+    is_primary,
+    summary,
+    evidence,
+    evidence_against,
+    missing,
+    peak_at,
+from chosen
+order by engine, is_primary desc, severity desc, window_start, verdict

@@ -1,0 +1,144 @@
+-- What to know about the inputs before trusting the answer: faults, holes, restarts and guesses, each counted.
+--
+-- severity says what it does to the answer: `info` nothing, `warning` bounds or widens it, `error` a part of the inputs is missing from it.
+--
+-- grain: run, source, flag
+-- column: run      | The analyzed run.
+-- column: source   | Input, or engine, it is about.
+-- column: flag     | Short name of the condition.
+-- column: severity | info, warning or error.
+-- column: count    | How many lines, samples, requests or seconds it concerns.
+-- column: detail   | One sentence with the numbers.
+-- check:  severity in ('info', 'warning', 'error') | Three levels.
+with unread as (
+    select
+        source,
+        case when format is null then 'not_recognised' else 'read_in_part' end as flag,
+        case when format is null then 'info' else 'error' end as severity,
+        1 as count,
+        error as detail,
+    from raw.sources
+    where error is not null
+),
+
+misread as (
+    select
+        source,
+        'lines_not_understood' as flag,
+        'warning' as severity,
+        lines_not_understood as count,
+        format(
+            '{} of {} lines look like a signal but do not follow its grammar; the first is line {}.',
+            lines_not_understood, lines, first_not_understood
+        ) as detail,
+    from raw.sources
+    where lines_not_understood > 0
+),
+
+clocks as (
+    select
+        source,
+        case when clock = 'none' then 'no_clock' when error_s is null then 'clock_assumed' else 'clock_error' end as flag,
+        case when clock = 'none' then 'error' else 'warning' end as severity,
+        1 as count,
+        case
+            when clock = 'none' then 'It carries no time and could not be placed: its rows are not on the timeline.'
+            when error_s is null then format('Its times rest on an assumption: {}.', method)
+            else format('Its times may be off by {:.1f} s ({}).', error_s, method)
+        end as detail,
+    from staging.clocks
+    where clock = 'none' or error_s is null or error_s > 1.5
+),
+
+resets as (
+    select
+        engine as source,
+        'counter_reset' as flag,
+        'info' as severity,
+        count(distinct interval_end) as count,
+        format(
+            'Counters fell {} time(s), the last at {}: the engine restarted; what it counted after is added to what it counted before.',
+            count(distinct interval_end), strftime(max(interval_end), '%Y-%m-%d %H:%M:%S UTC')
+        ) as detail,
+    from core.counter_intervals
+    where is_reset and signal = 'generation_tokens'
+    group by engine
+),
+
+holes as (
+    select
+        engine as source,
+        'missing_scrapes' as flag,
+        'warning' as severity,
+        count(*) as count,
+        format('{} gap(s) of more than three usual scrape intervals, {} in all.', count(*), spoken_duration(sum(step_s))) as detail,
+    from (
+        select
+            engine,
+            seconds_between(sampled_at, lead(sampled_at) over (partition by engine order by sampled_at)) as step_s,
+            median(scrape_s) over (partition by engine) as usual_s,
+        from core.engine_states
+        where origin = 'metrics'
+    )
+    where step_s > 3 * usual_s
+    group by engine
+),
+
+lost_batches as (
+    select
+        source,
+        'kv_event_batches_lost' as flag,
+        'warning' as severity,
+        sum(seq - seq_before - 1) as count,
+        format('{} KV-event batches are missing ({} gaps in the sequence numbers).', sum(seq - seq_before - 1), count(*)) as detail,
+    from (
+        select source, seq, lag(seq) over (partition by source, engine order by line, event_index) as seq_before from staging.kv_events
+    )
+    -- a step that published nothing has no number: only a jump is a loss, and a fall is a restart
+    where seq > seq_before + 1
+    group by source
+),
+
+failures as (
+    select
+        source,
+        'failed_requests' as flag,
+        'warning' as severity,
+        count(*) as count,
+        format('{} of the client''s requests failed; a request the client gave up on enters no histogram of the engine.', count(*)) as detail,
+    from staging.client_requests
+    where is_failed
+    group by source
+),
+
+silent_gauges as (
+    select
+        engine as source,
+        'kv_usage_stuck_at_zero' as flag,
+        'warning' as severity,
+        count(*) as count,
+        'KV usage reads 0 in every sample although requests were running: taken as not exported.' as detail,
+    from core.engine_states
+    group by engine
+    having max(kv_usage_ratio) = 0 and max(running) > 0 and count(*) >= 10
+)
+
+select getvariable('run') as run, source, flag, severity, count::bigint as count, detail
+from (
+    from unread
+    union all by name
+    from misread
+    union all by name
+    from clocks
+    union all by name
+    from resets
+    union all by name
+    from holes
+    union all by name
+    from lost_batches
+    union all by name
+    from failures
+    union all by name
+    from silent_gauges
+)
+order by case severity when 'error' then 0 when 'warning' then 1 else 2 end, source, flag
