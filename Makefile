@@ -1,0 +1,85 @@
+# Each target does its own set-up; what is there already is not done again. Needs git, make and Python 3.11 to 3.14 with venv.
+
+PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 python3.11; do \
+	command -v $$each >/dev/null && $$each -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' && echo $$each && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_QUIET := --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip $(PIP_QUIET)
+DEMO := sample_traces/vllm-0.32-preemption
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format dev lock schema test-tools clean
+
+help:
+	@echo "make demo    analyze a recorded run and say what happened (out/demo/report.html)"
+	@echo "make test    run all tests"
+	@echo "make check   formatting, lint and types"
+	@echo "make format  let the formatter have its way"
+	@echo "make dev     the Dagster UI on http://127.0.0.1:3000"
+	@echo "make lock    resolve the dependencies anew"
+	@echo "make schema  write the JSON Schema of summary.json from the models"
+
+demo: $(VENV)/.runtime
+	@$(BIN)/kvpressure analyze $(DEMO) --out out/demo
+
+test: $(VENV)/.dev test-tools
+	@$(BIN)/pytest -n 2
+
+check: $(VENV)/.dev
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/basedpyright
+
+format: $(VENV)/.dev
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+dev: $(VENV)/.dev
+	@mkdir -p .dagster && cp pipelines/dagster.yaml .dagster/dagster.yaml
+	DAGSTER_HOME=$(CURDIR)/.dagster $(BIN)/dagster dev --host 127.0.0.1 --port 3000 --module-name pipelines.definitions
+
+schema: $(VENV)/.dev
+	@$(BIN)/python -m tests.summary_schema
+
+# The two programs that tests drive and pip does not carry: a browser for the report, ripgrep as the floor of the speed tests.
+test-tools:
+	@missing=""; command -v chromium >/dev/null || missing="$$missing chromium"; command -v rg >/dev/null || missing="$$missing ripgrep"; \
+	if [ -n "$$missing" ]; then \
+		root=""; [ "$$(id -u)" = 0 ] || root=sudo; \
+		if command -v apt-get >/dev/null; then \
+			$$root apt-get update -qq && $$root apt-get install -qq -y --no-install-recommends $$missing >/dev/null; \
+		else echo "not found:$$missing; the tests that need them are skipped"; fi; \
+	fi
+
+# Exact versions, resolved from pyproject.toml in environments of their own; the runtime ones are among the development ones.
+lock: $(addprefix build/lock/,requirements-dev.lock requirements.lock)
+	@mv build/lock/*.lock . && rm -rf build/lock
+
+build/lock/requirements-dev.lock: pyproject.toml
+	@mkdir -p build/lock && $(PYTHON) -m venv build/lock/dev
+	@build/lock/dev/bin/python -m pip $(PIP_QUIET) install --upgrade "pip>=25.1"
+	@build/lock/dev/bin/python -m pip $(PIP_QUIET) install "hatchling>=1.27" editables --group dev .
+	@build/lock/dev/bin/python -m pip freeze --exclude kvpressure > $@
+
+build/lock/requirements.lock: build/lock/requirements-dev.lock
+	@$(PYTHON) -m venv build/lock/runtime
+	@build/lock/runtime/bin/python -m pip $(PIP_QUIET) install --constraint $< hatchling editables .
+	@build/lock/runtime/bin/python -m pip freeze --exclude kvpressure > $@
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.14 found; install one, or say which: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/bin/python
+	@echo "installing into $(VENV) (once)"
+	@$(PIP) install --requirement requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+	@$(PIP) install --requirement requirements-dev.lock
+	@touch $@
+
+clean:
+	rm -rf out build .dagster .pytest_cache .ruff_cache .hypothesis
