@@ -1,0 +1,53 @@
+-- What each source says of its own time, before any of it is compared: the evidence `pipelines.clock` begins with.
+--
+-- grain: source
+-- column: source         | Input it was read from.
+-- column: first_utc      | Earliest absolute time in it; NULL where it has none.
+-- column: last_utc       | Latest absolute time in it.
+-- column: first_local    | Earliest zone-less stamp; its year is the parser's placeholder where the input has none.
+-- column: last_local     | Latest zone-less stamp.
+-- column: local_ahead_s  | Median of stamp minus absolute time over the rows that carry both; NULL where none does.
+-- column: has_untimed    | Whether it has rows with neither (a metrics page saved without its time).
+-- column: has_leap_day   | Whether a stamp lies on 29 February: then its year is a leap year.
+with moments as (
+    select source, at_utc, at_local from raw.engine_samples
+    union all
+    select source, at_utc, at_local from raw.iteration_steps
+    union all
+    select source, at_utc, at_local from raw.engine_config
+    union all
+    select source, at_utc, at_local from raw.engine_events
+    union all
+    select source, at_utc, at_local from raw.request_lines
+    union all
+    select source, at_utc, null from raw.metric_samples
+    union all
+    select source, start_at, date_local from raw.bench_runs
+    union all
+    select source, start_at, null from raw.bench_requests
+    union all
+    select source, start_at, null from raw.spans
+    union all
+    select source, end_at, null from raw.spans
+    union all
+    select source, at_utc, null from raw.kv_events
+),
+
+named as (
+    select source, at_utc, at_local from moments
+    union all
+    select source, null, null from raw.sources where format is not null
+)
+
+select
+    source,
+    min(at_utc) as first_utc,
+    max(at_utc) as last_utc,
+    min(at_local) as first_local,
+    max(at_local) as last_local,
+    median(epoch(at_local) - epoch(at_utc)) as local_ahead_s,
+    bool_or(at_utc is null and at_local is null) as has_untimed,
+    coalesce(bool_or(month(at_local) = 2 and day(at_local) = 29), false) as has_leap_day,
+from named
+group by source
+order by source
