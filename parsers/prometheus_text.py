@@ -42,11 +42,11 @@ _ESCAPE = re.compile(r"\\(.)")
 _METADATA = (b"# HELP ", b"# TYPE ", b"# UNIT ")
 
 _SCRAPE_TIME = re.compile(
-    r"[\s#=*>\[-]*(?P<label>[\w\s:=-]{0,60}?)(?<!\d)"
+    r"[\s#=*>\[(-]*(?P<label>[\w\s:=\[(-]{0,60}?)(?<!\d)"
     r"(?:(?P<unix>\d{10}(?:\d{3}|\d{6}|\d{9})?)(?P<fraction>\.\d+)?"
     r"|(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?)\s?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?"
     r"|\w{3} (?P<month>\w{3}) +(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)(?: (?P<half>[AP]M))? (?:UTC|GMT) (?P<year>\d{4}))"
-    r"[\s=*<\]-]*",
+    r"[\s#=*<\])-]*",
     re.IGNORECASE | re.ASCII,
 )
 _TIME_WORDS = frozenset(
