@@ -211,6 +211,7 @@ eviction as (
     from facts
     left join refilled using (engine)
     where facts.verdict = 'prefix_eviction'
+        and facts.first_tokens >= 20 -- a hit ratio over fewer prompts is off by a quarter or more by chance
 ),
 
 interference as (

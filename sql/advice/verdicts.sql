@@ -1,7 +1,8 @@
 -- The verdicts of the run: each in its own window, one of them primary for each engine.
 --
 -- A queue behind a full pool and preemption are one shortage: where the pool also preempts, materially and in the same time, preemption
--- is the diagnosis, and what the queue cost counts for it. Time in which nothing was wrong is `healthy`, in its own windows; where
+-- is the diagnosis, and what the queue cost counts for it. Interrupted answers matter from two
+-- requests in a hundred on, delays from a severity of ten; below that a finding is a remark. Time in which nothing was wrong is `healthy`, in its own windows; where
 -- the inputs cannot show pressure at all, that is `insufficient_evidence`, with what to record next time.
 --
 -- grain: run, engine, verdict, window_start
@@ -40,7 +41,7 @@ engines as (
         coalesce(median(states.scrape_s), 10) as step_s,
     from core.engines
     left join core.engine_states as states using (engine)
-    group by all
+    group by engines.engine, engines.engine_generation, engines.engine_kind, engines.first_seen_at, engines.last_seen_at
 ),
 
 -- calm: what is left of an engine's observed time once every finding that matters is cut out
@@ -64,39 +65,54 @@ depths as (
     group by engine, edge_at
 ),
 
-healthy as (
+calm as (
     select
         depths.engine,
-        'healthy' as verdict,
         depths.edge_at as window_start,
         depths.next_edge_at as window_end,
-        depths.edge_at as peak_at,
-        0.0 as severity,
-        case when engines.origin = 'metrics' then 0.9 else 0.6 end as confidence,
-        case
-            when max(states.running) > 0 then format('No pressure for {}: nothing waited long, nobody was interrupted.', spoken_duration(seconds_between(depths.edge_at, depths.next_edge_at)))
-            else format('Idle for {}.', spoken_duration(seconds_between(depths.edge_at, depths.next_edge_at)))
-        end as summary,
-        list_filter(
-            [
-                format('KV usage at most {:.0f} %.', 100 * max(states.kv_usage_ratio)),
-                format('{} requests running at most, {} waiting.', max(states.running), max(states.waiting)),
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence,
-        []::varchar[] as evidence_against,
-        []::varchar[] as missing,
+        seconds_between(depths.edge_at, depths.next_edge_at) as window_s,
+        any_value(engines.origin) as origin,
+        max(states.running) as max_running,
+        max(states.waiting) as max_waiting,
+        max(states.kv_usage_ratio) as max_kv_usage_ratio,
     from depths
     inner join engines using (engine)
     left join core.engine_states as states
         on states.engine = depths.engine
         and states.sampled_at between depths.edge_at and depths.next_edge_at
     where depths.depth = 0
+        and depths.next_edge_at is not null
         and (
             seconds_between(depths.edge_at, depths.next_edge_at) >= greatest(10, 3 * engines.step_s)
             or not exists (from findings where findings.engine = depths.engine)
         )
-    group by all
+    group by depths.engine, depths.edge_at, depths.next_edge_at
+),
+
+healthy as (
+    select
+        engine,
+        'healthy' as verdict,
+        window_start,
+        window_end,
+        window_start as peak_at,
+        0.0 as severity,
+        case when origin = 'metrics' then 0.9 else 0.6 end as confidence,
+        case
+            when max_running > 0
+                then format('No pressure for {}: nothing waited long, nobody was interrupted.', spoken_duration(window_s))
+            else format('Idle for {}.', spoken_duration(window_s))
+        end as summary,
+        list_filter(
+            [
+                format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
+                format('{} requests running at most, {} waiting.', max_running, max_waiting),
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence,
+        []::varchar[] as evidence_against,
+        []::varchar[] as missing,
+    from calm
 ),
 
 -- a V1 log says nothing of preemption: with a full pool it is only suspected, without load samples nothing is known
@@ -150,7 +166,7 @@ ranked as (
                 select max(companion.severity)
                 from findings as companion
                 where told.verdict = 'preemption'
-                    and told.severity >= 20
+                    and told.severity >= 10
                     and companion.engine = told.engine
                     and companion.verdict in ('queue_kv_capacity', 'queue_unknown')
                     and companion.window_start <= told.window_end
@@ -158,7 +174,8 @@ ranked as (
             ),
             0
         ) as standing,
-        case when told.verdict in ('healthy', 'insufficient_evidence') then seconds_between(told.window_start, told.window_end) end as calm_s,
+        told.severity >= case when told.verdict = 'preemption' then 2 else 10 end as matters,
+        seconds_between(told.window_start, told.window_end) as window_s,
     from told
 ),
 
@@ -167,9 +184,9 @@ chosen as (
         *,
         row_number() over (
             partition by engine
-            -- below 20 a finding is a remark: the run's verdict is then healthy, or that it cannot be told
-            order by standing >= 20 desc, case when standing >= 20 then standing end desc nulls last,
-                verdict = 'insufficient_evidence' desc, verdict = 'healthy' desc, calm_s desc nulls last, standing desc, window_start
+            -- a finding that does not matter is a remark: the run's verdict is then that it cannot be told, or healthy
+            order by matters desc, case when matters then standing end desc nulls last,
+                verdict = 'insufficient_evidence' desc, verdict = 'healthy' desc, window_s desc nulls last, window_start
         ) = 1 as is_primary,
     from ranked
 )

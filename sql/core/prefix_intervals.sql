@@ -14,6 +14,7 @@
 -- column: hit_ratio        | hit_tokens / queried_tokens over the interval and the two before it.
 -- column: best_hit_ratio   | Highest such ratio seen before, since the engine started.
 -- column: missed_tokens    | Tokens that would have been found at the best ratio and were not.
+-- column: near_lookups     | Requests that got their first token in the interval and the two before it.
 -- column: written_tokens   | New KV tokens written since the engine's first scrape or restart: over the pool's size, something was evicted.
 -- column: kv_capacity_tokens | Tokens the pool holds.
 -- check:  hit_tokens <= queried_tokens | Shares of what was looked up, on versions that count tokens.
@@ -69,6 +70,7 @@ select
     compared.hit_ratio,
     compared.best_hit_ratio,
     greatest(0, compared.best_hit_ratio * compared.queried_tokens - compared.hit_tokens) as missed_tokens,
+    compared.near_lookups,
     compared.written_tokens,
     engines.kv_capacity_tokens,
 from compared

@@ -40,6 +40,7 @@ missed as (
     from core.prefix_intervals
     -- a third of the lookups' tokens that used to be found are not, and the pool has been written over
     where best_hit_ratio - hit_ratio >= 0.33
+        and near_lookups >= 10 -- fewer prompts than this are chance
         and missed_tokens > 0
         and written_tokens > kv_capacity_tokens
 ),

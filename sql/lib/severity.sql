@@ -2,7 +2,8 @@
 
 -- How much of a delay per request is felt, 0 to 1: a tenth of a second is hardly noticed, a second breaks the flow of thought (the
 -- limits of Nielsen's response-time studies), and beyond a few seconds more of it makes it little worse.
-create or replace macro felt(seconds_per_request) as 1 - exp(-greatest(0, seconds_per_request));
+create or replace macro felt(seconds_per_request) as
+    case when seconds_per_request is null then null else 1 - exp(-greatest(0, seconds_per_request)) end;
 
 -- A delay of so many seconds a request that is this share of the request's whole time.
 create or replace macro delay_severity(seconds_per_request, share_of_time) as
@@ -11,4 +12,4 @@ create or replace macro delay_severity(seconds_per_request, share_of_time) as
 -- Preempted work: preemptions per request served (0.07 is mild, 1 is thrash), or the share of all computed tokens that were
 -- computed before (a quarter of the machine repeated is as bad as it gets in practice), whichever is worse.
 create or replace macro preemption_severity(preemptions_per_request, repeated_share) as
-    100 * greatest(coalesce(1 - exp(-preemptions_per_request), 0), coalesce(least(1, 3 * repeated_share), 0));
+    100 * greatest(coalesce(1 - exp(-preemptions_per_request), 0), least(1, coalesce(3 * repeated_share, 0)));
