@@ -26,6 +26,7 @@ from pipelines.publish import DATABASE, plain
 from pipelines.texttable import aligned, cell, markdown
 
 FORMAT_OF_SUFFIX = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet"}
+PROMPT_BEGIN, PROMPT_MORE = "kvpressure> ", "       ...> "
 PROMPT_ROWS = 100  # a prompt shows no more of an answer than this; `-o` and a query on the command line have no such limit
 
 
@@ -138,9 +139,7 @@ class Prompt(cmd.Cmd):
     """Statements end with `;`; words that begin with a dot are for the prompt itself."""
 
     intro = "Read-only SQL; end a statement with `;`. `.tables`, `.schema TABLE`, `.help`, `.quit`."
-    prompt = "kvpressure> "
-    _more = "       ...> "
-    _begin = prompt
+    prompt = PROMPT_BEGIN
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         super().__init__()
@@ -176,7 +175,7 @@ class Prompt(cmd.Cmd):
             if line.rstrip().endswith(";"):
                 query, self._pending = "\n".join(self._pending), []
                 self._show(query)
-        self.prompt = self._more if self._pending else self._begin
+        self.prompt = PROMPT_MORE if self._pending else PROMPT_BEGIN
         return False
 
     def _dot(self, word: str, rest: list[str]) -> None:
