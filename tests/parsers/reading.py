@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from parsers import Account, Format, Sink, Source
+from parsers import Account, Format, InputError, Sink, Source
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"  # real recordings, where they are kept beside the checkout
 
@@ -33,6 +33,15 @@ def read(form: Format, content: bytes | str | Path, name: str = "input") -> Read
         assert account.balanced, account
         rows = {table: pq.read_table(Path(folder) / "tables" / f"{table}.parquet").to_pylist() for table in sink.rows}
         return Reading(account, rows)
+
+
+def refusal(form: Format, content: bytes | str) -> str:
+    """Why the content is refused; empty where it is read."""
+    try:
+        read(form, content)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def cells(text: str) -> list[list[str]]:

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading import SHARED, cells, read
+from reading import SHARED, cells, read, refusal
 
 from parsers import InputError
 from parsers.prometheus_json import FORMAT as JSON
@@ -245,7 +245,9 @@ def test_several_answers_in_one_file_and_an_instant_query():
         "status": "success",
         "data": {"resultType": "vector", "result": [{"metric": {"__name__": "up"}, "value": [NOON, "1"]}]},
     }
-    answer = read(JSON, json.dumps(matrix(WAITING)) + "\n" + json.dumps(instant) + json.dumps(matrix()))
+    answer = read(
+        JSON, json.dumps(matrix(WAITING)) + "\n" + json.dumps({"status": "success", "data": instant}) + json.dumps(matrix())
+    )
     assert [row["name"] for row in answer.rows["metric_samples"]] == ["vllm:num_requests_waiting"] * 2 + ["up"]
 
 
@@ -344,10 +346,7 @@ def test_no_bytes_break_the_text_reader(content):
 def test_no_bytes_break_the_json_reader(junk, cut):
     for content in (junk, json.dumps(matrix(WAITING, WAITING)).encode()[:cut] + junk):
         assert 0 <= JSON.detect(content) <= 1
-        try:
-            read(JSON, content)
-        except InputError as error:
-            assert str(error).startswith("input: ")
+        assert re.fullmatch(r"(input: .+)?", refusal(JSON, content))
 
 
 json_values = st.recursive(
@@ -362,7 +361,4 @@ json_values = st.recursive(
 @given(json_values)
 def test_no_json_breaks_the_json_reader(value):
     for document in (value, matrix(value), [value], {"result": [value]}):
-        try:
-            read(JSON, json.dumps(document))
-        except InputError as error:
-            assert "\n" not in str(error)
+        assert re.fullmatch(r"(input: .+)?", refusal(JSON, json.dumps(document)))

@@ -1,0 +1,141 @@
+"""Every detector over a sample of every format, and over files that are none: each claims its own and nothing else."""
+
+import importlib
+import json
+from importlib.util import find_spec
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reading import SHARED
+
+from parsers import FORMAT_MODULES, InputError, Source
+
+FORMATS = {
+    name: importlib.import_module(module).FORMAT for module in FORMAT_MODULES if find_spec(module) for name in [module[8:]]
+}
+
+PAGE = """# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+"""
+RESULT = {"metric": {"__name__": "vllm:num_requests_running", "engine": "0"}, "values": [[1764417600, "3"]]}
+BENCH = {
+    "date": "20251129-120000", "endpoint_type": "openai", "model_id": "m", "tokenizer_id": "m", "num_prompts": 8,
+    "request_rate": "inf", "duration": 1.5, "completed": 8, "total_input_tokens": 256, "mean_ttft_ms": 215.5,
+}  # fmt: skip
+SPAN = {"name": "llm_request", "startTimeUnixNano": "1764417600000000000", "attributes": []}
+LOG = """INFO 11-29 13:06:20 [__init__.py:239] Automatically detected platform cpu.
+(APIServer pid=1) INFO 11-29 13:06:28 [api_server.py:1805] vLLM API server version 0.32.0
+(EngineCore pid=2) INFO 11-29 13:06:30 [kv_cache_utils.py:1087] GPU KV cache size: 4,096 tokens
+(APIServer pid=1) INFO 11-29 13:06:38 [loggers.py:335] Engine 000: Avg prompt throughput: 790.0 tokens/s, \
+Avg generation throughput: 50.0 tokens/s, Running: 15 reqs, Waiting: 0 reqs, GPU KV cache usage: 9.5%, Prefix cache hit rate: 0.0%
+"""
+SAMPLES = {
+    "vllm_engine_log": [
+        LOG,
+        LOG.replace("api_server.py:1805", f"logger.py:43] Received request a: prompt: '{PAGE}', params: None\n[x"),
+    ],
+    "prometheus_text": [
+        PAGE,
+        "# scrape_unix_ms 1764417600000\n" + PAGE,
+        "HTTP/1.1 200 OK\ncontent-type: text/plain\n\n" + PAGE * 5,
+        'ray_vllm_num_preemptions_total{engine="0"} 3\n',
+        "llamacpp:requests_deferred 0\n",
+    ],
+    "prometheus_json": [
+        json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [RESULT]}}),
+        json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [RESULT]}}, indent=2, sort_keys=True),
+        json.dumps([RESULT]),
+        '{"status":"success","data":{"resultType":"vector","result":[]}}',
+        '{"status":"error","errorType":"bad_data","error":"parse error"}',
+    ],
+    "vllm_bench_json": [
+        json.dumps(BENCH),
+        json.dumps(BENCH, indent=4),
+        json.dumps([BENCH]),
+        json.dumps(BENCH) + "\n" + json.dumps(BENCH),
+    ],
+    "otlp_spans": [
+        json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]}),
+        json.dumps({"resource_spans": []}, indent=1),
+        json.dumps({"resourceLogs": []}) + "\n" + json.dumps({"resourceSpans": []}),
+    ],
+    "kv_events_jsonl": [
+        json.dumps({"topic": "", "seq": 0, "batch": [1764417600.5, [{"type": "BlockRemoved", "block_hashes": [1]}], 0]}),
+        json.dumps([1764417600.5, [["BlockStored", [1], None, [2], 16]]]),
+        json.dumps({"ts": 1764417600.5, "events": [{"type": "AllBlocksCleared"}]}),
+    ],
+}
+FOREIGN = {
+    "SGLang benchmark": '{"backend":"sglang","dataset_name":"random","request_rate":4,"duration":60,"completed":9}',
+    "AIPerf record": '{"metadata":{"request_start_ns":1764417600000000000},"metrics":{"ttft":{"value":1,"unit":"ms"}}}',
+    "vllm bench throughput": '{"elapsed_time":1.5,"num_requests":8,"total_num_tokens":300,"requests_per_second":5}',
+    "a response": '{"id":"cmpl-1","object":"text_completion","model":"m","usage":{"prompt_tokens":5,"completion_tokens":7}}',
+    "OTLP metrics": '{"resourceMetrics":[{"scopeMetrics":[]}]}',
+    "an OpenAPI document": '{"openapi":"3.1.0","schemas":{"BlockStored":{"type":"object","properties":{"block_hashes":{}}}}}',
+    "a request trace": '{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2]}',
+    "CSV": "t,running,waiting,kv_cache_pct\n1.0,5,2,13.22\n",
+    "two words a line": "alpha 1\nbeta 2\ngamma 3\n",
+    "a comment": "# HELP me\nplease, it does not start\n",
+    "HTML": "<!DOCTYPE html><html><body>login</body></html>",
+    "a container log of one": json.dumps({"log": LOG.splitlines()[0] + "\n", "stream": "stdout", "time": "2025-11-29T12:00:00Z"})[
+        :40
+    ],
+    "a log that quotes JSON": "INFO: payload " + json.dumps({"resourceSpans": [], "BlockStored": 1, "date": "20251129-120000"}),
+}
+CASES = [
+    pytest.param(name, sample, id=f"{name}-{index}") for name, samples in SAMPLES.items() for index, sample in enumerate(samples)
+]
+
+
+@pytest.mark.parametrize(("name", "sample"), CASES)
+def test_each_format_claims_its_own_samples_and_no_other_s(name, sample):
+    claims = {each for each, form in FORMATS.items() if form.detect(sample.encode()) > 0}
+    assert claims == {name} & FORMATS.keys()
+
+
+@pytest.mark.parametrize("sample", FOREIGN.values(), ids=FOREIGN)
+def test_nothing_claims_what_is_none_of_them(sample):
+    assert [name for name, form in FORMATS.items() if form.detect(sample.encode()) > 0] == []
+
+
+@given(
+    st.sampled_from([sample for samples in SAMPLES.values() for sample in samples]), st.integers(0, 2000), st.binary(max_size=20)
+)
+def test_a_detector_answers_a_share_whatever_the_bytes(sample, cut, junk):
+    for form in FORMATS.values():
+        assert 0 <= form.detect(sample.encode()[:cut] + junk) <= 1
+
+
+# Of the recordings, by the folder and name they are kept under: what each file is. Everything else is none of these formats.
+RECORDED = {
+    "truth/*/metrics/*.txt": "prometheus_text",
+    "truth/*/prometheus.json.gz": "prometheus_json",
+    "truth/*/client-*.json": "vllm_bench_json",
+    "truth/*/spans.jsonl*": "otlp_spans",
+    "truth/*/kv_events.jsonl.gz": "kv_events_jsonl",
+    "truth/*/server.log": "vllm_engine_log",
+    "scenarios/*.prom": "prometheus_text",
+    "engines/*/*/metrics_*.txt": "prometheus_text",
+    "engines/*/*.metrics.txt": "prometheus_text",
+    "engines/*/*/kvevents.jsonl": "kv_events_jsonl",
+    "reallogs/bench_results/SemiAnalysisAI*.json": "vllm_bench_json",
+    "reallogs/vllm_logs/*": "vllm_engine_log",
+}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the recordings are not beside this checkout")
+def test_recordings_are_claimed_by_their_format_and_no_other():
+    is_a = {path: name for pattern, name in RECORDED.items() for path in SHARED.glob(pattern)}
+    folders = ("truth", "scenarios", "engines", "reallogs", "traces")
+    wrong = {}
+    for path in sorted(path for folder in folders for path in (SHARED / folder).rglob("*") if path.is_file()):
+        try:
+            head = Source(path, path.name).head()
+        except InputError:
+            continue
+        claims = {name for name, form in FORMATS.items() if form.detect(head) > 0}
+        if claims != {is_a.get(path)} & FORMATS.keys():
+            wrong[str(path.relative_to(SHARED))] = claims
+    assert wrong == {}

@@ -1,0 +1,171 @@
+"""Opening inputs: compression, damage, and the account that no line is lost from."""
+
+import gzip
+import io
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsers import Account, InputError, Sink, Source, UnrecognisedFormat, detect, parse
+from parsers.source import HEAD_BYTES, lines_of
+
+PAGE = "".join(f'vllm:num_requests_running{{engine="{i}"}} {i * 7919 % 997}\n' for i in range(40_000)).encode()
+
+
+def given_file(folder: Path, content: bytes, name: str = "metrics.txt") -> Source:
+    path = folder / name
+    path.write_bytes(content)
+    return Source(path, name)
+
+
+def refused(source: Source) -> str:
+    """The one line a user sees."""
+    with pytest.raises(InputError) as error, Sink(source.path.parent / "tables") as sink:
+        parse(source, sink)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def drain(parts: Iterable[bytes], into: bytearray) -> str:
+    """Collect parts up to the fault, and the fault; empty where there is none."""
+    try:
+        for part in parts:
+            into += part
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("compression", "stored"),
+    [
+        (None, PAGE),
+        ("gzip", gzip.compress(PAGE)),
+        ("gzip", gzip.compress(PAGE[:1000]) + gzip.compress(PAGE[1000:])),
+        ("zstd", zstandard.ZstdCompressor().compress(PAGE)),
+        ("zstd", zstandard.ZstdCompressor().compress(PAGE[:1000]) + zstandard.ZstdCompressor().compress(PAGE[1000:])),
+    ],
+    ids=["plain", "gzip", "gzip of two members", "zstd", "zstd of two frames"],
+)
+def test_compression_is_told_by_the_first_bytes(tmp_path, compression, stored):
+    source = given_file(tmp_path, stored)
+    assert source.compression == compression
+    assert source.head() == PAGE[:HEAD_BYTES]
+    with source.open() as stream:
+        assert stream.read() == PAGE
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "zstd"])
+def test_a_cut_in_compressed_data_loses_nothing_before_it(tmp_path, compress):
+    stored = compress(PAGE)
+    got = bytearray()
+    with given_file(tmp_path, stored[: len(stored) * 3 // 4]).open() as stream:
+        error = drain(iter(stream.read1, b""), got)
+    assert error == "metrics.txt: compressed file ends early; copy it again"
+    assert len(PAGE) // 2 < len(got) < len(PAGE)
+    assert PAGE.startswith(got)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "zstd"])
+def test_lines_before_a_cut_are_passed_on_whole(tmp_path, compress):
+    stored = compress(PAGE)
+    got = bytearray()
+    with given_file(tmp_path, stored[: len(stored) * 3 // 4]).open() as stream:
+        error = drain(lines_of(stream, 1 << 16), got)
+    assert error == "metrics.txt: compressed file ends early; copy it again"
+    assert len(got) > len(PAGE) // 2
+    assert got.endswith(b"\n")
+    assert PAGE.startswith(got)
+
+
+def test_damaged_compressed_data_is_an_error_and_not_a_crash(tmp_path):
+    stored = bytearray(gzip.compress(os.urandom(200_000)))
+    stored[100_000:100_010] = b"0123456789"
+    with given_file(tmp_path, bytes(stored)).open() as stream, pytest.raises(InputError, match=r"compressed data is damaged"):
+        stream.read()
+
+
+def test_an_empty_file_says_what_to_check(tmp_path):
+    expected = "metrics.txt: empty; check that whatever writes it was running and had permission to"
+    assert refused(given_file(tmp_path, b"")) == expected
+    assert refused(given_file(tmp_path, b" \n\n")) == expected
+    assert refused(given_file(tmp_path, gzip.compress(b""))) == expected
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_says_so(tmp_path):
+    source = given_file(tmp_path, PAGE)
+    source.path.chmod(0)
+    assert refused(source) == "metrics.txt: cannot be opened (Permission denied); check its permissions"
+
+
+def test_a_file_that_is_gone_or_a_folder_is_an_input_error(tmp_path):
+    assert refused(Source(tmp_path / "gone.txt", "gone.txt")).startswith("gone.txt: cannot be opened (No such file")
+    assert refused(Source(tmp_path, "folder")).startswith("folder: cannot be opened (Is a directory")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"<!DOCTYPE html>\n<html><title>Sign in</title>", r"an HTML page \(line 1: \"<!DOCTYPE html>\"\)"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", r"a PNG picture"),
+        (b"PK\x03\x04\0\0\0", r"binary"),
+        (b'{"id": "cmpl-1"}', r"JSON, but not a result"),
+        (b"Dear colleague,\nplease find attached\n", r"no line of an engine log, metric or result"),
+    ],
+)
+def test_what_is_no_input_is_named_for_what_it_seems(tmp_path, content, message):
+    source = given_file(tmp_path, content)
+    with pytest.raises(UnrecognisedFormat):
+        detect(source)
+    assert re.match(rf"metrics\.txt: {message}", refused(source))
+
+
+def test_json_cut_in_its_middle_says_where(tmp_path):
+    result = {"metric": {"__name__": "up"}, "values": [[1764417600, "1"]]}
+    text = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [result]}})
+    assert refused(given_file(tmp_path, text[:110].encode())) == "metrics.txt: JSON ends in the middle (byte 110); fetch it again"
+
+
+def test_parse_keeps_what_came_before_a_cut_and_says_so(tmp_path):
+    stored = gzip.compress(PAGE)
+    with Sink(tmp_path / "tables") as sink:
+        form, account = parse(given_file(tmp_path, stored[: len(stored) // 2]), sink)
+    assert form.name == "prometheus_text"
+    assert account.error == "metrics.txt: compressed file ends early; copy it again"
+    assert account.used == sink.rows["metric_samples"] > 10_000
+
+
+def test_the_account_balances_and_remembers_the_first_line_misread():
+    account = Account(lines=4, used=2)
+    assert not account.balanced
+    account.misread(4)
+    account.misread(3)
+    assert account.balanced
+    assert account.first_not_understood == 3
+
+
+def test_the_sink_adds_missing_columns_as_null_and_refuses_unknown_ones(tmp_path):
+    with Sink(tmp_path) as sink:
+        sink.write_rows("metric_samples", [{"name": "up", "value": 1.0}])
+        sink.write("metric_samples", pa.RecordBatch.from_pydict({"name": ["up"], "source": ["b"]}))
+        with pytest.raises(KeyError, match="metric_samples has no column colour"):
+            sink.write_rows("metric_samples", [{"colour": "red"}])
+    rows = pq.read_table(tmp_path / "metric_samples.parquet").to_pylist()
+    assert [(row["source"], row["name"], row["value"]) for row in rows] == [(None, "up", 1.0), ("b", "up", None)]
+
+
+@given(st.lists(st.text("ab\n", max_size=12).map(str.encode), max_size=12).map(b"".join), st.integers(1, 20))
+def test_chunks_of_lines_are_whole_and_add_up(content, size):
+    chunks = list(lines_of(io.BytesIO(content), size))
+    assert b"".join(chunks) == content
+    assert all(chunk.endswith(b"\n") for chunk in chunks[:-1])
