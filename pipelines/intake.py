@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -126,10 +127,9 @@ def twins(sources: Sequence[Source]) -> dict[Source, Source]:
     """
     by_head: dict[bytes, list[Source]] = {}
     for source in sources:
-        try:
-            by_head.setdefault(source.head(), []).append(source)
-        except InputError:
-            continue  # said when it is read
+        with suppress(InputError):  # said when it is read
+            if source.path.is_file():
+                by_head.setdefault(source.head(), []).append(source)
     twin_of = {}
     for alike in by_head.values():
         first_with: dict[bytes, Source] = {}
@@ -144,8 +144,10 @@ def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:
     if twin is not None:
         copy = f"{source.name}: the same content as {twin.name}, which is read; this copy is left out"
         return Outcome(source, error=copy, is_other=True)
+    if not source.path.is_file():
+        return Outcome(source, error=f"{source.name}: not a regular file; save its content to one")
     try:
-        chosen, account = parsers.parse(source, sink)
+        return _parsed(source, *parsers.parse(source, sink))
     except UnrecognisedFormat as error:
         return Outcome(source, error=_one_line(error), is_other=True)
     except InputError as error:
@@ -153,10 +155,14 @@ def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:
     except Exception as error:  # noqa: BLE001 - a fault of ours in one file must not cost the user the others
         fault = f"{source.name}: not read, by a fault of kvpressure ({type(error).__name__}: {error}); please report it"
         return Outcome(source, error=_one_line(fault))
-    if account.error is None and account.used == 0:
+
+
+def _parsed(source: Source, chosen: Format, account: Account) -> Outcome:
+    error = account.error
+    if error is None and account.used == 0:
         nothing = f"{source.name}: {chosen.title}, but none of its {account.lines} lines says anything of load, cache or requests"
-        return Outcome(source, chosen, account, f"{nothing}; was it cut, or the log level raised?")
-    return Outcome(source, chosen, account, _one_line(account.error) if account.error else None)
+        error = f"{nothing}; was it cut, or the log level raised?"
+    return Outcome(source, chosen, account, _one_line(error) if error else None)
 
 
 def _files(path: Path) -> Iterator[tuple[Path, str]]:

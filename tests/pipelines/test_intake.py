@@ -1,0 +1,195 @@
+"""Intake: which files are read, under which name, and what is said of one that cannot be read."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from parsers import InputError, Source
+from parsers.columns import TABLES, schema
+from pipelines import intake
+from pipelines.lake import Lake
+from tests.conftest import PROJECT
+
+SAMPLE = PROJECT / "sample_traces" / "vllm-0.32-preemption"
+LOG = (SAMPLE / "server.log").read_bytes()
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
+
+
+def names(*paths: Path) -> list[str]:
+    return [source.name for source in intake.find(paths)]
+
+
+def write(folder: Path, **files: bytes) -> Path:
+    for name, content in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+def outcome(path: Path, tmp_path: Path) -> intake.Outcome:
+    return intake.read_into([path], tmp_path / "tables").outcomes[0]
+
+
+# which files, under which name
+
+
+def test_a_folder_is_read_in_order_to_its_depths_and_hidden_files_are_left_alone(tmp_path):
+    write(tmp_path, b=b"1", a__c=b"1", a__b=b"1", **{".hidden": b"1", ".git__config": b"1"})
+    assert names(tmp_path) == ["b", "a/b", "a/c"]
+
+
+def test_a_name_has_no_compression_suffix_and_is_relative_to_the_folder_given(tmp_path):
+    write(tmp_path, **{"day__server.log.gz": b"1", "bench.json.zst": b"1"})
+    assert names(tmp_path) == ["bench.json", "day/server.log"]
+    assert names(tmp_path / "day" / "server.log.gz") == ["server.log"]
+
+
+def test_two_files_never_share_a_name(tmp_path):
+    one, two = write(tmp_path / "one", log=b"1"), write(tmp_path / "two", log=b"2")
+    assert names(one, two) == ["log", "two/log"]
+    assert names(one, one / "log", one) == ["log", "one/log", "log (2)"]
+
+
+def test_the_output_is_not_input(tmp_path):
+    write(tmp_path, log=b"1", **{"out__summary.json": b"{}"})
+    assert [source.name for source in intake.find([tmp_path], skip=tmp_path / "out")] == ["log"]
+
+
+@pytest.mark.parametrize("missing", ["nowhere", "empty"])
+def test_a_path_that_leads_to_no_file_is_named(tmp_path, missing):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=missing):
+        intake.find([tmp_path / missing])
+
+
+def test_the_same_content_is_read_once_however_it_is_stored(tmp_path):
+    write(tmp_path, **{"a.log": LOG, "b.log.gz": gzip.compress(LOG), "c.log": LOG + b"\n"})
+    read = intake.read_into([tmp_path], tmp_path / "out", skip=tmp_path / "out")
+    told = {each.source.name: each.error for each in read.outcomes}
+    assert told["a.log"] is None
+    assert told["b.log"] == "b.log: the same content as a.log, which is read; this copy is left out"
+    assert told["c.log"] is None
+
+
+# what cannot be read
+
+BROKEN = {
+    "an empty file": (b"", "empty"),
+    "blank lines": (b"\n\n\n", "empty"),
+    "a picture": (PNG, "PNG"),
+    "a log cut inside its gzip": (gzip.compress(LOG)[:4000], "early"),
+    "no gzip at all": (b"\x1f\x8b" + b"nonsense" * 9, "damaged"),
+    "a result cut in the middle": (gzip.decompress((SAMPLE / "client-calm.json.gz").read_bytes())[:5000], ""),
+    "an answer cut in the middle": (gzip.decompress((SAMPLE / "prometheus.json.gz").read_bytes())[:50000], ""),
+    "a login page saved as metrics": (b"<!DOCTYPE html>\n<html><body>Sign in</body></html>\n", "HTML"),
+    "a log of something else": (b"Nov 29 12:00:00 host sshd[1]: Accepted publickey for root\n" * 50, "no line of an engine log"),
+}
+
+
+@pytest.mark.parametrize("content", BROKEN)
+def test_a_file_that_cannot_be_read_is_one_line_that_names_it(tmp_path, content):
+    data, word = BROKEN[content]
+    (tmp_path / "given").write_bytes(data)
+    told = outcome(tmp_path / "given", tmp_path)
+    assert not told.is_whole
+    assert told.error
+    assert told.error.startswith("given: ")
+    assert word in told.error
+    assert "\n" not in told.error
+    assert "fault of kvpressure" not in told.error
+
+
+def test_a_file_without_read_permission_is_one_line_that_names_it(tmp_path, monkeypatch):
+    """Root may read everything, so the refusal is played."""
+    (tmp_path / "server.log").write_bytes(LOG)
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", "server.log")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    told = outcome(tmp_path / "server.log", tmp_path)
+    assert told.error == "server.log: cannot be opened (Permission denied); check its permissions"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_read_permission_for_real(tmp_path):
+    (tmp_path / "server.log").write_bytes(LOG)
+    (tmp_path / "server.log").chmod(0)
+    assert "Permission denied" in (outcome(tmp_path / "server.log", tmp_path).error or "")
+
+
+def test_a_pipe_without_a_writer_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "not a regular file" in (outcome(tmp_path / "pipe", tmp_path).error or "")
+
+
+def test_a_fault_in_a_parser_costs_only_its_file(tmp_path, monkeypatch):
+    shutil.copy(SAMPLE / "server.log", tmp_path)
+    shutil.copy(SAMPLE / "spans.jsonl.gz", tmp_path)
+    real = intake.parsers.parse
+
+    def parse(source: Source, sink):
+        if source.name == "server.log":
+            raise ZeroDivisionError("oops")
+        return real(source, sink)
+
+    monkeypatch.setattr(intake.parsers, "parse", parse)
+    log, spans = intake.read_into([tmp_path], tmp_path / "out").outcomes
+    assert "fault of kvpressure (ZeroDivisionError: oops)" in (log.error or "")
+    assert spans.is_whole
+
+
+def test_the_rest_of_a_mixed_folder_is_still_read(tmp_path):
+    mixed = tmp_path / "mixed"
+    shutil.copytree(SAMPLE, mixed)
+    for number, (data, _) in enumerate(BROKEN.values()):
+        (mixed / f"broken-{number}").write_bytes(data)
+    read = intake.read_into([mixed], tmp_path / "tables")
+    read.require_whole()
+    assert {each.source.name for each in read.outcomes if each.is_whole} == {
+        path.name.removesuffix(".gz") for path in SAMPLE.iterdir() if path.name not in ("README.md", "expected.json")
+    }
+
+
+def test_a_readme_is_no_fault_and_a_cut_file_is(tmp_path):
+    write(tmp_path, **{"README.md": b"# Notes\n\nof the run\n", "server.log.gz": gzip.compress(LOG)[:4000]})
+    readme, log = intake.read_into([tmp_path], tmp_path / "out").outcomes
+    assert (readme.is_broken, log.is_broken) == (False, True)
+
+
+# the raw tables
+
+
+def test_every_raw_table_is_there_with_its_schema_even_where_nothing_filled_it(tmp_path):
+    lake = Lake(tmp_path / "lake", "a run/1")
+    intake.read([SAMPLE / "spans.jsonl.gz"], lake)
+    for table in TABLES:
+        assert pq.read_schema(lake.path(f"raw.{table}")).equals(schema(table)), table
+    assert pq.read_metadata(lake.path("raw.spans")).num_rows > 0
+    assert [path.name for path in (tmp_path / "lake").iterdir()] == ["raw"]
+
+
+def test_a_run_that_is_read_again_keeps_nothing_of_the_first_time(tmp_path):
+    lake = Lake(tmp_path / "lake", "run")
+    intake.read([SAMPLE / "spans.jsonl.gz"], lake)
+    intake.read([SAMPLE / "client-calm.json.gz"], lake)
+    assert pq.read_metadata(lake.path("raw.spans")).num_rows == 0
+
+
+def test_each_file_has_one_row_of_sources_whatever_became_of_it(tmp_path):
+    write(tmp_path, **{"server.log": LOG, "notes.txt": b"notes\n", "empty": b""})
+    intake.read_into([tmp_path], tmp_path / "out")
+    rows = pq.read_table(tmp_path / "out" / "sources.parquet").select(["source", "format", "lines"]).to_pylist()
+    assert [(row["source"], row["format"]) for row in rows] == [
+        ("empty", None),
+        ("notes.txt", None),
+        ("server.log", "vllm_engine_log"),
+    ]
+    assert rows[2]["lines"] == LOG.count(b"\n")
