@@ -221,15 +221,15 @@ interference as (
         window_start,
         window_end,
         peak_at,
-        delay_severity(ratio(lost_s, greatest(first_tokens, 1)), ratio(lost_s, decode_s)) as severity,
+        delay_severity(ratio(weight, greatest(first_tokens, 1)), ratio(weight, decode_s)) as severity,
         case when max_kv_usage_ratio < 0.9 and coalesce(preemptions, 0) = 0 then 0.85 else 0.6 end as confidence,
         format(
-            'Long prefills slowed every running answer: {:.0f} % of the time between tokens was spent in steps over five times as long as usual.',
-            100 * ratio(lost_s, decode_s)
+            'Long prefills slowed every running answer: {:.0f} % of the time between tokens went to steps that carried them.',
+            100 * least(1, ratio(weight, decode_s))
         ) as summary,
         list_filter(
             [
-                format('{:.1f} s of inter-token time above the usual step, summed over the streams.', lost_s),
+                format('{:.1f} s of inter-token time beyond what decoding needed, summed over the streams.', weight),
                 format('{} prompt tokens were computed meanwhile, {:.0f} a request.', spoken_count(prompt_tokens), ratio(prompt_tokens, first_tokens)),
                 format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
                 case when preemptions = 0 then 'No preemption was counted: nobody lost KV state.' end,
@@ -243,6 +243,55 @@ interference as (
         []::varchar[] as missing,
     from facts
     where verdict = 'prefill_interference'
+),
+
+slow as (
+    select
+        engine,
+        verdict,
+        window_start,
+        window_end,
+        peak_at,
+        delay_severity(ratio(decode_s, greatest(first_tokens, 1)), 0.5) as severity,
+        0.5 as confidence,
+        format('Every token took long: {:.2f} s between tokens at {:.0f} running, without prefill, preemption or a queue to explain it.',
+            ratio(decode_s, generation_tokens), mean_running) as summary,
+        list_filter(
+            [
+                format('KV usage at most {:.0f} %, {:.0f} requests waiting on average.', 100 * max_kv_usage_ratio, mean_waiting),
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence,
+        []::varchar[] as evidence_against,
+        ['GPU utilization and clocks of that time (DCGM), and whether the batch outgrew the captured CUDA graphs (the engine''s start-up lines).'] as missing,
+    from facts
+    where verdict = 'decode_slow'
+),
+
+cold as (
+    select
+        engine,
+        verdict,
+        window_start,
+        window_end,
+        peak_at,
+        delay_severity(ratio(weight, greatest(first_tokens, 1)), 0.8) as severity,
+        0.75 as confidence,
+        format(
+            'The engine had just started: the first tokens of its first requests took {} on average, with nobody waiting.',
+            spoken_duration(ratio(weight, first_tokens))
+        ) as summary,
+        list_filter(
+            [
+                format('{:.0f} requests got their first token in this time; {:.0f} ran on average, none waited.', first_tokens, mean_running),
+                format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence,
+        []::varchar[] as evidence_against,
+        []::varchar[] as missing,
+    from facts
+    where verdict = 'cold_start'
 ),
 
 stalled as (
@@ -285,6 +334,10 @@ from (
     from eviction
     union all by name
     from interference
+    union all by name
+    from slow
+    union all by name
+    from cold
     union all by name
     from stalled
 )

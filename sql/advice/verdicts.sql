@@ -23,7 +23,9 @@
 -- check:  confidence between 0 and 1 | A probability.
 -- check:  window_start <= window_end | Windows.
 with findings as (
-    select * from advice.findings where severity >= 1
+    select *, severity >= case when verdict = 'preemption' then 2 else 10 end as matters
+    from advice.findings
+    where severity >= 1
 ),
 
 engines as (
@@ -48,9 +50,9 @@ engines as (
 edges as (
     select engine, first_at as edge_at, 0 as opens from engines where samples > 0
     union all
-    select engine, window_start as edge_at, 1 as opens from findings where severity >= 10
+    select engine, window_start as edge_at, 1 as opens from findings where matters
     union all
-    select engine, window_end as edge_at, -1 as opens from findings where severity >= 10
+    select engine, window_end as edge_at, -1 as opens from findings where matters
     union all
     select engine, last_at as edge_at, 0 as opens from engines where samples > 0
 ),
@@ -149,7 +151,6 @@ blind as (
 ),
 
 told as (
-    select engine, verdict, window_start, window_end, peak_at, severity, confidence, summary, evidence, evidence_against, missing
     from findings
     union all by name
     from healthy
@@ -160,7 +161,7 @@ told as (
 -- what a verdict counts for when the main one is chosen
 ranked as (
     select
-        told.*,
+        told.* exclude (matters),
         told.severity + coalesce(
             (
                 select max(companion.severity)
@@ -174,7 +175,7 @@ ranked as (
             ),
             0
         ) as standing,
-        told.severity >= case when told.verdict = 'preemption' then 2 else 10 end as matters,
+        coalesce(told.matters, false) as matters,
         seconds_between(told.window_start, told.window_end) as window_s,
     from told
 ),

@@ -85,7 +85,8 @@ select
     stepped.deferred::bigint as deferred,
     stepped.kv_usage_ratio,
     stepped.origin,
-    coalesce(least(stepped.step_s, 3 * usual.step_s), usual.step_s, 0) as scrape_s,
+    -- a lone sample stands for the interval its line or scrape usually has
+    coalesce(least(stepped.step_s, 3 * usual.step_s), usual.step_s, case stepped.origin when 'log' then 10 else 15 end) as scrape_s,
 from stepped
 left join usual using (engine)
 order by engine, sampled_at

@@ -5,6 +5,9 @@
 -- is a multiple of the uncontended step; five keeps ordinary batch growth out), and what it has over the median is lost.
 -- A preempted request gives one slow gap too, so preemptions are counted beside them.
 --
+-- Where every step carries prefill there is no quiet median to compare with. Then the step's own tokens tell: a step's time goes by the
+-- tokens in it, so of a step with `prompt_tokens_per_step` beside one token a running request, that share is the prefill's.
+--
 -- grain: engine, interval_end
 -- column: engine           | Engine.
 -- column: interval_start   | Scrape before.
@@ -14,7 +17,9 @@
 -- column: median_gap_s     | Median inter-token gap.
 -- column: decode_s         | Sum of all gaps.
 -- column: lost_s           | What the slow gaps have over the median, summed (bucket midpoints).
+-- column: prefill_lost_s   | The share of all gaps that prompt tokens took in the steps, by tokens; NULL where load is not known.
 -- column: prompt_tokens    | Prompt tokens computed in the interval.
+-- column: prompt_tokens_per_step | Prompt tokens an average step carried.
 -- column: first_tokens     | Requests that got their first token in it.
 -- column: preemptions      | Preemptions counted in it; NULL where not exported.
 -- check:  slow_gaps <= gaps | A part of the whole.
@@ -80,9 +85,18 @@ select
     slowed.median_gap_s,
     counters.decode_s,
     coalesce(slowed.lost_s, 0) as lost_s,
+    counters.decode_s * ratio(steps.prompt_tokens_per_step, steps.prompt_tokens_per_step + greatest(states.running, 1)) as prefill_lost_s,
     coalesce(counters.computed_tokens, counters.prompt_tokens) as prompt_tokens,
+    steps.prompt_tokens_per_step,
     counters.first_tokens,
     counters.preemptions,
 from slowed
 left join counters using (engine, interval_end)
+left join core.engine_states as states on states.engine = slowed.engine and states.sampled_at = slowed.interval_end
+cross join lateral (
+    select
+        slowed.median_gap_s * ratio(
+            coalesce(counters.computed_tokens, counters.prompt_tokens), seconds_between(slowed.interval_start, slowed.interval_end)
+        ) as prompt_tokens_per_step,
+) as steps
 order by slowed.engine, slowed.interval_end

@@ -35,6 +35,19 @@ slowed as (
         and first_tokens > 0
 ),
 
+-- every step slow: 0.3 s is beyond the decode step of any model that is served to people, whatever the batch
+slow_throughout as (
+    select
+        engine,
+        -- 512 prompt tokens a step are a prefill chunk that dominates it; with fewer the steps are slow by themselves
+        case when prompt_tokens_per_step >= 512 then 'prefill_interference' else 'decode_slow' end as verdict,
+        interval_start as sign_start,
+        interval_end as sign_end,
+        case when prompt_tokens_per_step >= 512 then prefill_lost_s else decode_s end as weight,
+    from core.interference_intervals
+    where median_gap_s >= 0.3 and coalesce(preemptions, 0) = 0
+),
+
 missed as (
     select engine, 'prefix_eviction' as verdict, interval_start as sign_start, interval_end as sign_end, missed_tokens as weight
     from core.prefix_intervals
@@ -62,7 +75,33 @@ stuck as (
         on intervals.engine = states.engine
         and intervals.interval_end = states.sampled_at
     where intervals.tokens = 0 and states.running + states.waiting > 0
-)
+),
+
+stuck_by_log as (
+    select
+        samples.engine,
+        'engine_stalled' as verdict,
+        samples.sampled_at as sign_start,
+        plus_seconds(samples.sampled_at, states.scrape_s) as sign_end,
+        (samples.running + samples.waiting)::double as weight,
+    from staging.engine_samples as samples
+    inner join core.engine_states as states using (engine, sampled_at)
+    where states.origin = 'log'
+        and samples.running + samples.waiting > 0
+        and samples.prompt_tokens_per_s = 0
+        and samples.generation_tokens_per_s = 0
+),
+
+cold as (
+    select engine, 'cold_start' as verdict, interval_start as sign_start, interval_end as sign_end, ttft_s * first_tokens as weight
+    from core.first_token_intervals
+    -- seconds to the first token although nobody waited: and the engine is young
+    where ttft_s >= 3
+        and ttft_s >= 3 * coalesce(later_ttft_s, 0)
+        and queue_s < 0.2 * ttft_s
+        and waiting = 0
+        and is_young
+),
 
 from waiting
 union all
@@ -70,7 +109,13 @@ from preempted
 union all
 from slowed
 union all
+from slow_throughout
+union all
 from missed
 union all
 from stuck
+union all
+from stuck_by_log
+union all
+from cold
 order by engine, verdict, sign_start, sign_end, weight

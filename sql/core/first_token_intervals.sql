@@ -1,0 +1,91 @@
+-- Time to first token in each scrape interval, beside what could explain it: the queue, the load, and the engine's youth.
+--
+-- An engine is young within ten minutes of a start that an input tells (its process start time, or a counter reset), while it has
+-- answered fewer than a hundred requests in its life, or while all it ever answered would take less than ten minutes at the rate of
+-- this recording: kernels compile, graphs are captured and caches fill on first use.
+--
+-- grain: engine, interval_end
+-- column: engine         | Engine.
+-- column: interval_start | Scrape before.
+-- column: interval_end   | Scrape.
+-- column: first_tokens   | Requests that got their first token.
+-- column: ttft_s         | Their mean time to it.
+-- column: later_ttft_s   | Median of the intervals from ten minutes on, or from the hundredth request on; NULL where there are none.
+-- column: queue_s        | Mean wait before the first run of the requests that ended in the interval; 0 where none ended.
+-- column: waiting        | Requests waiting at the scrape.
+-- column: running        | Requests running at the scrape.
+-- column: is_young       | Whether the engine is.
+-- check:  ttft_s >= 0 | Durations.
+with counted as (
+    select
+        engine,
+        interval_start,
+        interval_end,
+        sum(delta) filter (where signal = 'ttft_s_count') as first_tokens,
+        ratio(sum(delta) filter (where signal = 'ttft_s_sum'), sum(delta) filter (where signal = 'ttft_s_count')) as ttft_s,
+        coalesce(
+            ratio(sum(delta) filter (where signal = 'queue_s_sum'), sum(delta) filter (where signal = 'queue_s_count')),
+            0
+        ) as queue_s,
+    from core.counter_intervals
+    group by all
+),
+
+lifetimes as (
+    select engine, sampled_at as interval_end, sum(value) as answered
+    from staging.metric_samples
+    inner join signals() as signals on concat(signals.name, '_count') = metric_samples.name and signals.signal = 'ttft_s'
+    group by all
+),
+
+starts as (
+    select engine, make_timestamptz((value * 1e6)::bigint) as started_at
+    from staging.metric_samples
+    where name = 'process_start_time_seconds'
+    union
+    select engine, interval_end from core.counter_intervals where is_reset
+),
+
+rates as (
+    select
+        engine,
+        ratio(sum(first_tokens), sum(seconds_between(interval_start, interval_end))) as answered_per_s,
+    from counted
+    group by engine
+),
+
+aged as (
+    select
+        counted.*,
+        coalesce(lifetimes.answered < 100, false)
+        or coalesce(ratio(lifetimes.answered, rates.answered_per_s) <= 600, false)
+        or exists (
+            from starts
+            where (starts.engine = counted.engine or starts.engine like '%*')
+                and starts.started_at <= counted.interval_end
+                and seconds_between(starts.started_at, counted.interval_end) <= 600
+        ) as is_young,
+    from counted
+    left join lifetimes using (engine, interval_end)
+    left join rates using (engine)
+)
+
+select
+    aged.engine,
+    aged.interval_start,
+    aged.interval_end,
+    aged.first_tokens,
+    aged.ttft_s,
+    (
+        select median(later.ttft_s)
+        from aged as later
+        where later.engine = aged.engine and later.interval_end > aged.interval_end and not later.is_young
+    ) as later_ttft_s,
+    aged.queue_s,
+    states.waiting,
+    states.running,
+    aged.is_young,
+from aged
+left join core.engine_states as states on states.engine = aged.engine and states.sampled_at = aged.interval_end
+where aged.first_tokens > 0
+order by aged.engine, aged.interval_end
