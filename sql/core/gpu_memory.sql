@@ -1,0 +1,33 @@
+-- Memory the GPUs had free at their fullest moment, where the GPU exporter was scraped too.
+--
+-- Advice to use more GPU memory needs this measurement. Which GPU serves which engine the exporter does not say, so the fullest GPU
+-- of the run speaks for all.
+--
+-- grain: engine
+-- column: engine            | Engine.
+-- column: free_memory_ratio | Lowest share of GPU memory that was free.
+-- column: samples           | Samples it is the lowest of.
+-- check:  free_memory_ratio between 0 and 1 | A share.
+with memory as (
+    select
+        engine,
+        labels,
+        sampled_at,
+        max(value) filter (where name = 'DCGM_FI_DEV_FB_FREE') as free_mib,
+        max(value) filter (where name = 'DCGM_FI_DEV_FB_USED') as used_mib,
+    from staging.metric_samples
+    where name in ('DCGM_FI_DEV_FB_FREE', 'DCGM_FI_DEV_FB_USED')
+    group by all
+),
+
+lowest as (
+    select min(ratio(free_mib, free_mib + used_mib)) as free_memory_ratio, count(*) as samples
+    from memory
+    where free_mib is not null and used_mib is not null
+)
+
+select engines.engine, lowest.free_memory_ratio, lowest.samples,
+from core.engines
+cross join lowest
+where lowest.samples > 0
+order by engines.engine

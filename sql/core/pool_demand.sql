@@ -1,0 +1,72 @@
+-- How many sequences of the observed lengths the KV pool holds at once.
+--
+-- N running sequences at unrelated moments of their stay need N · m tokens on average, with variance N · v (m, v: what one holds,
+-- core.sequence_lengths). By the central limit theorem they need more than the pool C with a chance of no more than p as long as
+--
+--     N · m + z · sqrt(N · v) <= C      =>      sqrt(N) <= (sqrt(z² · v + 4 · m · C) - z · sqrt(v)) / (2 · m)
+--
+-- with z = 1.645 for p = 5 % and z = 2.326 for p = 1 %. Where no input tells lengths, m is what a running sequence was seen to hold
+-- (KV usage times pool over running), and its deviation is taken for half of that, between one length for all (0.1) and open chat (0.7).
+-- Sequences that share a prefix need less than this.
+--
+-- grain: engine, scope
+-- column: engine                | Engine.
+-- column: scope                 | run, pressure or calm: whose lengths.
+-- column: requests              | Requests the lengths are of; NULL for the method `usage`.
+-- column: pool_tokens           | Tokens the pool can hold; one block is the engine's own on vLLM V1.
+-- column: held_tokens           | Tokens one running sequence holds on average.
+-- column: held_deviation_tokens | Its standard deviation.
+-- column: prompt_share          | Share of it that is prompt; NULL where lengths are not known.
+-- column: fits_on_average       | Sequences whose mean need equals the pool.
+-- column: fits_95               | Most sequences that need more than the pool less than 5 % of the time.
+-- column: fits_99               | The same for 1 %.
+-- column: method                | requests, histograms or usage.
+-- check:  fits_99 <= fits_95 | The stricter bound is the lower one.
+with pools as (
+    select
+        engine,
+        kv_capacity_tokens
+            -- the null block of vLLM's block pool holds no tokens
+            - case when engine_kind = 'vllm' and coalesce(engine_generation, 'v1') = 'v1' then coalesce(block_size, 0) else 0 end
+            as pool_tokens,
+    from core.engines
+    where kv_capacity_tokens > 0
+),
+
+measured as (
+    select
+        states.engine,
+        'run' as scope,
+        null::bigint as requests,
+        sum(states.kv_usage_ratio * pools.pool_tokens) / sum(states.running) as held_tokens,
+        0.5 * sum(states.kv_usage_ratio * pools.pool_tokens) / sum(states.running) as held_deviation_tokens,
+        null::double as prompt_share,
+        'usage' as method,
+    from core.engine_states as states
+    inner join pools using (engine)
+    where states.running > 0 and states.kv_usage_ratio > 0
+    group by states.engine
+),
+
+needs as (
+    select engine, scope, requests, held_tokens, held_deviation_tokens, prompt_share, method from core.sequence_lengths
+    union all by name
+    select * from measured where engine not in (select engine from core.sequence_lengths)
+)
+
+select
+    needs.engine,
+    needs.scope,
+    needs.requests,
+    pools.pool_tokens,
+    needs.held_tokens,
+    needs.held_deviation_tokens,
+    needs.prompt_share,
+    pools.pool_tokens / needs.held_tokens as fits_on_average,
+    most_sequences(pools.pool_tokens, needs.held_tokens, needs.held_deviation_tokens, 1.645) as fits_95,
+    most_sequences(pools.pool_tokens, needs.held_tokens, needs.held_deviation_tokens, 2.326) as fits_99,
+    needs.method,
+from needs
+inner join pools using (engine)
+where needs.held_tokens > 0
+order by needs.engine, needs.scope
