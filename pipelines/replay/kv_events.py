@@ -163,7 +163,11 @@ class _Account:
 
     def _rebuilt_by(self, run: Stored) -> tuple[_Sequence | None, int]:
         """The sequence whose frontier the run reaches, and how many blocks it goes beyond it: none, or the one just filled."""
-        found = [(sequence, above) for above in (0, 1) if above < len(run.hashes) and (sequence := self._latest(run.hashes[-1 - above]))]
+        found = [
+            (sequence, above)
+            for above in (0, 1)
+            if above < len(run.hashes) and (sequence := self._latest(run.hashes[-1 - above]))
+        ]
         return max(found, key=lambda each: each[0].stored_at, default=(None, 0))
 
     def _is_next_chunk(self, run: Stored, parent: _Sequence | None) -> bool:

@@ -1,0 +1,317 @@
+"""Recomputed tokens, by replaying the recorded load over the pool: `replay` of recorded requests, `preemption_counter` of described ones.
+
+One replay is one throw of a chaotic game: two requests in another order, and another victim is chosen. So the load is replayed
+several times, each time with what is not known drawn anew, and the preemptions the engine counted pick the answer: over the
+replays, tokens are a straight line over preemptions, read at the count. How far the replays lie off that line is the game's own
+spread; what the replay does not model comes on top (MODEL_ERROR).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from statistics import fmean, pstdev
+
+import polars as pl
+
+from pipelines.models import Run, python_model
+from pipelines.replay.load import Bucket, Draw, Interval, Progress, Record, described, observed, sharing
+from pipelines.replay.scheduler import PROGRESS, Outcome, Replay, Settings
+
+Row = Mapping[str, object]
+
+# What the replay leaves out: the asynchronous scheduler's lag, which prompts really begin alike, the order within one step. A
+# resume finds up to one block more or less for each of them, and contexts are of the order of ten blocks: a tenth. Lengths
+# known only by their bucket double what is not known of a context.
+MODEL_ERROR = {"replay": 0.10, "preemption_counter": 0.15}
+SPREADS = 3.0  # of the replays around their line, each way
+REPLAYS = range(4, 17)
+REQUESTS_IN_ALL = 12_000  # replayed requests after which more replays no longer narrow anything: many requests average out
+DEFAULT_BLOCK_SIZE = 16  # vLLM's own on GPUs
+DEFAULT_BATCHED_TOKENS = 2048  # vLLM V1's own for a server
+NO_SLOT_LIMIT = 1024  # vLLM's largest default; where it binds, core.engines infers it
+
+
+@dataclass(frozen=True)
+class Throw:
+    """What one replay gave: within the time that the counters cover, and in all."""
+
+    preemptions_seen: int
+    preemptions: int
+    lost_tokens: int
+    recomputed_tokens: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Recomputed tokens and preemptions, each with its range."""
+
+    tokens: tuple[float, float, float]
+    preemptions: tuple[float, float, float]
+    replayed_preemptions: float
+    replays: int
+
+
+def throws(settings: Settings, draw: Draw, *, hit_share: float, until: float | None = None) -> list[Throw]:
+    """Replay the load several times. `until` ends what the counters cover, in tokens generated; None where they cover all."""
+    made: list[Throw] = []
+    replayed = 0
+    while len(made) < REPLAYS.start or (len(made) < REPLAYS.stop - 1 and replayed < REQUESTS_IN_ALL):
+        rng = Random(len(made))  # noqa: S311 (the same evidence gives the same answer)
+        requests = sharing(draw(rng), rng, hit_share=hit_share, block_size=settings.block_size, families=2 ** (len(made) % 3))
+        made.append(_throw(Replay(settings, PROGRESS, requests).run(), until))
+        replayed += len(requests)
+    return made
+
+
+def _throw(outcome: Outcome, until: float | None) -> Throw:
+    seen = sum(until is None or each.at <= until for each in outcome.preemptions)
+    return Throw(seen, len(outcome.preemptions), outcome.lost_tokens, outcome.recomputed_tokens)
+
+
+def estimate(made: Sequence[Throw], *, counted: float | None, model_error: float) -> Estimate:
+    """What the replays say, given that the engine counted so many preemptions (None: it did not say)."""
+    seen = [each.preemptions_seen for each in made]
+    tokens = [each.recomputed_tokens for each in made]
+    every = [each.preemptions for each in made]
+    if counted is None:
+        best, spread, count, beyond = fmean(tokens), pstdev(tokens), fmean(every), pstdev(every)
+        off = 0.0
+    else:
+        best, spread = _line_at(seen, tokens, counted)
+        tail = [each.preemptions - each.preemptions_seen for each in made]
+        count, beyond = counted + fmean(tail), pstdev(tail)
+        # a replay that counts otherwise than the engine did is believed less: half of what its count would change
+        proportional = best if not fmean(seen) else fmean(tokens) * (counted + fmean(tail)) / (fmean(seen) + fmean(tail))
+        off = abs(proportional - best) / 2
+    half = SPREADS * spread + off + model_error * best
+    most_lost = max((each.lost_tokens / each.preemptions for each in made if each.preemptions), default=0.0)
+    count_half = SPREADS * beyond + (model_error * count if counted is None else 0.0)
+    count_high = count + count_half
+    return Estimate(
+        tokens=(max(0.0, best - half), best, max(best, min(best + half, most_lost * count_high))),
+        preemptions=(counted if counted is not None else max(0.0, count - count_half), count, count_high),
+        replayed_preemptions=fmean(every),
+        replays=len(made),
+    )
+
+
+def _line_at(counts: Sequence[float], tokens: Sequence[float], count: float) -> tuple[float, float]:
+    """The replays' tokens at that count, on the straight line of tokens over counts, and how far they lie off it.
+
+    Its slope is held between none and proportional: a preemption more cannot save tokens, nor cost more than the usual one.
+    """
+    count_mean, mean = fmean(counts), fmean(tokens)
+    variance = fmean((each - count_mean) ** 2 for each in counts)
+    if not count_mean:
+        return mean, pstdev(tokens)
+    covariance = fmean((each - count_mean) * (value - mean) for each, value in zip(counts, tokens, strict=True))
+    proportional = mean / count_mean
+    slope = min(max(covariance / variance, 0.0), proportional) if variance else proportional
+    # far from where the replays lie their own scatter says nothing: there it is one more preemption, one more share
+    if abs(count - count_mean) > 2 * variance**0.5:
+        slope = proportional
+    off = [value - mean - slope * (each - count_mean) for each, value in zip(counts, tokens, strict=True)]
+    return max(0.0, mean + slope * (count - count_mean)), pstdev(off)
+
+
+SCHEMA = {
+    "engine": pl.String,
+    "method": pl.String,
+    "tokens_low": pl.Float64,
+    "tokens_best": pl.Float64,
+    "tokens_high": pl.Float64,
+    "preemptions_low": pl.Float64,
+    "preemptions_best": pl.Float64,
+    "preemptions_high": pl.Float64,
+    "replayed_preemptions": pl.Float64,
+    "replays": pl.Int64,
+    "requests": pl.Int64,
+    "reason": pl.String,
+}
+READS = ("core.engines", "core.requests", "core.counter_intervals", "core.histogram_intervals", "core.engine_states")
+
+
+@python_model("core.recompute_replays", reads=READS)
+def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:  # noqa: ARG001
+    """Recomputed tokens as a replay of the recorded load over the engine's block pool gives them.
+
+    Two ways to know the load: requests that a client or spans recorded (replay), or counters, gauges and histograms that
+    describe them (preemption_counter). Where the engine counted no preemption, nothing is replayed.
+
+    grain: engine, method
+    column: engine               | Engine.
+    column: method               | replay or preemption_counter.
+    column: tokens_low           | Least recomputed tokens; NULL where there was no replay.
+    column: tokens_best          | Expected recomputed tokens.
+    column: tokens_high          | Most recomputed tokens.
+    column: preemptions_low      | Least preemptions: those counted.
+    column: preemptions_best     | Preemptions counted and, after the last scrape, expected.
+    column: preemptions_high     | Most preemptions.
+    column: replayed_preemptions | Preemptions the replays had of themselves, on average: how well the run is reproduced.
+    column: replays              | Replays made.
+    column: requests             | Requests in the load.
+    column: reason               | Why there is no replay; NULL where there is one.
+    check:  tokens_low <= tokens_best and tokens_best <= tokens_high | A range holds its best estimate.
+    """
+    rows = []
+    for engine in tables["core.engines"].iter_rows(named=True):
+        name = engine["engine"]
+        counters = _of(tables["core.counter_intervals"], name)
+        seen = Seen.of(counters, _of(tables["core.engine_states"], name))
+        records = list(_records(_of(tables["core.requests"], name)))
+        intervals = _intervals(
+            counters, _of(tables["core.histogram_intervals"], name), _of(tables["core.engine_states"], name), engine
+        )
+        for method, size, draw, until in (
+            ("replay", len(records), observed(records), seen.progress_of(records)),
+            ("preemption_counter", sum(each.finished for each in intervals), described(intervals, seen.first_in_flight), None),
+        ):
+            reason = _why_not(method, engine, seen, records, size)
+            row = {"engine": name, "method": method, "requests": size, "reason": reason}
+            if reason is None:
+                if method == "preemption_counter":
+                    until = sum(each.generated for each in intervals)  # noqa: PLW2901
+                made = throws(_settings(engine), draw, hit_share=seen.hit_share, until=until)
+                told = estimate(made, counted=seen.preemptions, model_error=MODEL_ERROR[method])
+                row |= dict(zip(("tokens_low", "tokens_best", "tokens_high"), told.tokens, strict=True))
+                row |= dict(zip(("preemptions_low", "preemptions_best", "preemptions_high"), told.preemptions, strict=True))
+                row |= {"replayed_preemptions": told.replayed_preemptions, "replays": told.replays}
+            rows.append(row)
+    return pl.DataFrame(rows, schema=SCHEMA).sort("engine", "method")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the metrics of one engine saw: the window they cover, and totals in it. None for what they do not export."""
+
+    until: datetime | None
+    preemptions: float | None
+    generated: float | None
+    hit_share: float
+    first_in_flight: int
+    last_in_flight: int
+
+    @classmethod
+    def of(cls, counters: pl.DataFrame, states: pl.DataFrame) -> Seen:
+        """Totals over the recording."""
+        totals = {
+            row["signal"]: row["delta"] for row in counters.group_by("signal").agg(pl.col("delta").sum()).iter_rows(named=True)
+        }
+        cached = counters.filter(
+            pl.col("signal").eq("prompt_tokens_by_source") & pl.col("labels").str.contains("local_cache_hit")
+        )
+        by_source = totals.get("prompt_tokens_by_source")
+        hits = cached["delta"].sum() if by_source else totals.get("prefix_hits", 0.0)
+        prompts = by_source or totals.get("prompt_tokens") or 0.0
+        in_flight = [row["running"] + row["waiting"] for row in states.sort("sampled_at").iter_rows(named=True) if _is_load(row)]
+        return cls(
+            until=counters["interval_end"].max() if counters.height else None,  # type: ignore[arg-type]
+            preemptions=totals.get("preemptions"),
+            generated=totals.get("generation_tokens"),
+            hit_share=min(1.0, hits / prompts) if prompts else 0.0,
+            first_in_flight=in_flight[0] if in_flight else 0,
+            last_in_flight=in_flight[-1] if in_flight else 0,
+        )
+
+    def progress_of(self, records: Sequence[Record]) -> float | None:
+        """Tokens the recorded requests had generated when the metrics end."""
+        return None if self.until is None else Progress.of(records).at(self.until.timestamp()) if records else None
+
+
+def _why_not(method: str, engine: Row, seen: Seen, records: Sequence[Record], size: int) -> str | None:  # noqa: PLR0911
+    """Why there is nothing to replay, or what the engine does that is not modelled; None where a replay holds."""
+    if engine["engine_kind"] not in (None, "vllm") or engine["engine_generation"] == "v0":
+        return "the scheduler of this engine is not modelled"
+    if engine["has_speculative_decoding"] or engine["kv_connector"]:
+        return "speculative decoding and KV connectors are not modelled"
+    if not engine["num_gpu_blocks"] and not engine["kv_capacity_tokens"]:
+        return "the size of the KV pool is not known"
+    if not size:
+        return "no requests recorded" if method == "replay" else "no histograms of request lengths"
+    if method == "preemption_counter" and seen.preemptions is None:
+        return "num_preemptions_total is not exported"
+    if seen.preemptions == 0 and seen.last_in_flight == 0:
+        return "no preemption was counted"
+    if method == "replay" and sum(each.output_tokens for each in records) < 0.9 * (seen.generated or 0.0):
+        return "the engine generated more than the recorded requests account for: others were there"
+    return None
+
+
+def _settings(engine: Row) -> Settings:
+    block_size = int(engine["block_size"] or DEFAULT_BLOCK_SIZE)  # type: ignore[call-overload]
+    blocks = int(engine["num_gpu_blocks"] or engine["kv_capacity_tokens"] // block_size)  # type: ignore[call-overload,operator]
+    version = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", str(engine["engine_version"] or ""))
+    return Settings.of_version(
+        tuple(int(part or 0) for part in version.groups()) if version else None,
+        blocks=blocks - 1,  # the null block
+        block_size=block_size,
+        max_num_seqs=int(engine["max_num_seqs"] or NO_SLOT_LIMIT),  # type: ignore[call-overload]
+        max_num_batched_tokens=int(engine["max_num_batched_tokens"] or DEFAULT_BATCHED_TOKENS),  # type: ignore[call-overload]
+        is_caching=engine["prefix_caching"] is not False,
+    )
+
+
+def _records(requests: pl.DataFrame) -> Iterator[Record]:
+    """The requests that ran to their end, by arrival."""
+    complete = requests.filter(
+        pl.all_horizontal(pl.col("arrived_at", "first_token_at", "finished_at", "input_tokens", "output_tokens").is_not_null())
+        & ~pl.col("is_failed").fill_null(value=False)
+        & (pl.col("output_tokens") > 0)
+        & (pl.col("input_tokens") > 0)
+    )
+    for row in complete.sort("arrived_at", "request_key").iter_rows(named=True):
+        times = [row[name].timestamp() for name in ("arrived_at", "first_token_at", "finished_at")]
+        yield Record(*times, row["input_tokens"], row["output_tokens"])
+
+
+def _intervals(counters: pl.DataFrame, histograms: pl.DataFrame, states: pl.DataFrame, engine: Row) -> list[Interval]:
+    """The scrape intervals of one engine that say what the requests of `described` need."""
+    longest = float(engine["max_model_len"] or engine["kv_capacity_tokens"] or 0) or float("inf")  # type: ignore[arg-type]
+    totals: dict[tuple[str, datetime], float] = {
+        (row["signal"], row["interval_end"]): row["delta"]
+        for row in counters.group_by("signal", "interval_end").agg(pl.col("delta").sum()).iter_rows(named=True)
+    }
+    buckets: dict[tuple[str, datetime], list[tuple[float, float]]] = {}
+    lengths = histograms.filter(pl.col("signal").is_in(("request_prompt_tokens", "request_generation_tokens")))
+    summed = lengths.group_by("signal", "interval_end", "le").agg(pl.col("delta").sum()).sort("signal", "interval_end", "le")
+    for row in summed.iter_rows(named=True):
+        buckets.setdefault((row["signal"], row["interval_end"]), []).append((row["le"], row["delta"]))
+    in_flight = {row["sampled_at"]: row["running"] + row["waiting"] for row in states.iter_rows(named=True) if _is_load(row)}
+    ends = sorted({end for signal, end in totals if signal == "generation_tokens"} & set(in_flight))
+    return [
+        Interval(
+            generated=totals["generation_tokens", end],
+            in_flight=in_flight[end],
+            finished=round(totals.get(("request_prompt_tokens_count", end), 0.0)),
+            prompts=_buckets(buckets.get(("request_prompt_tokens", end), ()), longest),
+            prompt_tokens=totals.get(("request_prompt_tokens_sum", end), 0.0),
+            outputs=_buckets(buckets.get(("request_generation_tokens", end), ()), longest),
+            output_tokens=totals.get(("request_generation_tokens_sum", end), 0.0),
+        )
+        for end in ends
+    ]
+
+
+def _buckets(cumulative: Sequence[tuple[float, float]], longest: float) -> tuple[Bucket, ...]:
+    """Buckets of their own from cumulative counts; no request is longer than the model allows."""
+    low = before = 0.0
+    found = []
+    for le, count in cumulative:
+        if count > before:
+            found.append(
+                Bucket(low, max(low, min(le, longest if longest != float("inf") else 2 * max(low, 1.0))), round(count - before))
+            )
+        low, before = le, max(before, count)
+    return tuple(found)
+
+
+def _is_load(row: Row) -> bool:
+    return row["running"] is not None and row["waiting"] is not None
+
+
+def _of(table: pl.DataFrame, engine: object) -> pl.DataFrame:
+    return table.filter(pl.col("engine") == engine)

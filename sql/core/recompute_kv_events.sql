@@ -1,0 +1,162 @@
+-- Recomputed and refilled tokens as the KV events tell them, with what events cannot show added from the preemption counter.
+--
+-- What a resume stored again is exact; beside it, it recomputed its last block as far as that was filled, and a resume that found
+-- every full block in the cache stored nothing and recomputed only that. How full a last block is, is chance: evenly anything
+-- from nothing to a block, so a sum over resumes is known to within four standard deviations (blocks * size / sqrt(12)) for sure.
+-- Resumes that are not seen are those the counter has more of. Where it has fewer than were told apart, those that had stood
+-- still longest are not resumes but prompts that end where an earlier answer ended.
+--
+-- With an external KV tier, blocks stored again may have been loaded. What the tier's counter leaves over may have been, too (it
+-- leaves out requests that load a second time), so it bounds the refill from above, and the middle is as good as any guess.
+--
+-- grain: engine
+-- column: engine            | Engine that published events.
+-- column: first_event_at    | First batch.
+-- column: last_event_at     | Last batch.
+-- column: lost_batches      | Batches missing between two sequence numbers.
+-- column: is_from_start     | Whether the first batch of the engine is there; if not, blocks stored before it are not known.
+-- column: resumes_seen      | Resumes that stored blocks again.
+-- column: resumes_unseen    | Resumes counted beyond these; NULL without the counter.
+-- column: recompute_low     | Least tokens recomputed after preemption.
+-- column: recompute_best    | Expected tokens recomputed after preemption.
+-- column: recompute_high    | Most tokens recomputed after preemption.
+-- column: refill_low        | Least tokens of evicted prefixes computed again.
+-- column: refill_best       | Expected tokens of evicted prefixes computed again.
+-- column: refill_high       | Most tokens of evicted prefixes computed again.
+-- column: stored_again      | Tokens of all blocks stored again.
+-- check:  recompute_low <= recompute_best and recompute_best <= recompute_high | A range holds its best estimate.
+-- check:  refill_low <= refill_best and refill_best <= refill_high | A range holds its best estimate.
+with batches as (
+    select
+        engine,
+        source,
+        line,
+        any_value(published_at) as published_at,
+        any_value(seq) as seq,
+        max(block_size) as block_size,
+    from staging.kv_events
+    group by all
+),
+
+sequenced as (
+    select *, seq - lag(seq) over (partition by engine order by published_at, seq) as step from batches
+),
+
+coverage as (
+    select
+        engine,
+        min(published_at) as first_event_at,
+        max(published_at) as last_event_at,
+        count(*) as batches,
+        coalesce(sum(step - 1) filter (where step > 1), 0) as lost_batches,
+        arg_min(seq, published_at) = 0 as is_from_start,
+        max(block_size) as block_size,
+    from sequenced
+    group by engine
+),
+
+counted as (
+    select
+        engine,
+        min(interval_start) as counted_from,
+        max(interval_end) as counted_until,
+        sum(preemptions) as preemptions,
+    from core.preemption_intervals
+    group by engine
+),
+
+restored as (
+    select engine, sum(delta) as tokens from core.counter_intervals where signal = 'external_prefix_hits' group by engine
+),
+
+placed as (
+    select
+        again.*,
+        counted.preemptions,
+        coalesce(again.stored_at between counted.counted_from and counted.counted_until, false) as is_counted,
+    from core.blocks_stored_again as again
+    left join counted using (engine)
+),
+
+ranked as (
+    select
+        *,
+        kind = 'resume'
+            and (
+                not is_counted
+                or row_number() over (partition by engine, kind, is_counted order by idle_s, stored_at) <= preemptions
+            ) as is_resume,
+    from placed
+),
+
+sums as (
+    select
+        engine,
+        count(*) filter (where is_resume) as resumes_seen,
+        count(*) filter (where is_resume and is_counted) as resumes_counted,
+        coalesce(sum(blocks * block_size - 1) filter (where is_resume), 0) as rebuilt_tokens,
+        count(*) filter (where is_resume and not is_tail_full) as open_tails,
+        coalesce(sum(blocks_again * block_size) filter (where is_resume), 0) as resumed_tokens,
+        coalesce(sum(blocks_again * block_size) filter (where not is_resume), 0) as refilled_tokens,
+        coalesce(sum(blocks * block_size) filter (where kind = 'resume' and not is_resume and preemptions > 0), 0) as doubtful_tokens,
+        coalesce(sum(blocks_again * block_size), 0) as stored_again,
+    from ranked
+    group by engine
+),
+
+told as (
+    select
+        coverage.*,
+        coalesce(sums.resumes_seen, 0) as resumes_seen,
+        greatest(0, counted.preemptions - coalesce(sums.resumes_counted, 0)) as resumes_unseen,
+        coalesce(sums.rebuilt_tokens, 0) as rebuilt_tokens,
+        coalesce(sums.open_tails, 0) as open_tails,
+        coalesce(sums.refilled_tokens, 0) as refilled_tokens,
+        coalesce(sums.doubtful_tokens, 0) as doubtful_tokens,
+        coalesce(sums.stored_again, 0) as stored_again,
+        coalesce(restored.tokens, 0) as restored_tokens,
+        coalesce(lost_batches / nullif(batches, 0), 0) as lost_share,
+    from coverage
+    left join sums using (engine)
+    left join counted using (engine)
+    left join restored using (engine)
+),
+
+tailed as (
+    select
+        *,
+        open_tails + coalesce(resumes_unseen, 0) as tails,
+        -- without the counter as many resumes may be unseen as are seen
+        (open_tails + coalesce(resumes_unseen, resumes_seen)) * (block_size - 1) as tail_tokens_most,
+    from told
+),
+
+expected as (
+    select
+        *,
+        rebuilt_tokens + tails * (block_size - 1) / 2 as recompute_best,
+        least(4 * block_size * sqrt(tails / 12), tails * (block_size - 1) / 2) as tail_spread,
+    from tailed
+)
+
+select
+    engine,
+    first_event_at,
+    last_event_at,
+    lost_batches::bigint as lost_batches,
+    is_from_start,
+    resumes_seen,
+    resumes_unseen::bigint as resumes_unseen,
+    greatest(0, recompute_best - tail_spread) as recompute_low,
+    recompute_best,
+    case
+        when resumes_unseen is null then rebuilt_tokens + tail_tokens_most
+        else recompute_best + tail_spread + doubtful_tokens
+    end * (1 + 2 * lost_share) as recompute_high,
+    case when restored_tokens > 0 then 0 else refilled_tokens end as refill_low,
+    case when restored_tokens > 0 then greatest(0, refilled_tokens - restored_tokens) / 2 else refilled_tokens end as refill_best,
+    case when restored_tokens > 0 then greatest(0, refilled_tokens - restored_tokens) else refilled_tokens end
+        * (1 + 2 * lost_share) as refill_high,
+    stored_again,
+from expected
+order by engine

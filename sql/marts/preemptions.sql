@@ -1,0 +1,67 @@
+-- How often a running request lost its KV blocks.
+--
+-- The counter answers where it was exported; what it missed after its last scrape is expected from the replay of what requests
+-- were still there. vLLM never counts a victim that was aborted while it waited, so aborted requests widen the range upwards.
+--
+-- grain: run, engine
+-- column: run        | The analyzed run.
+-- column: engine     | Engine.
+-- column: count_low  | Least preemptions; NULL where no input tells.
+-- column: count_best | Expected preemptions; NULL where no input tells.
+-- column: count_high | Most preemptions; NULL where no input tells.
+-- column: method     | What told it.
+-- check:  count_low <= count_best and count_best <= count_high | A range holds its best estimate.
+with counted as (
+    select engine, sum(preemptions)::double as preemptions from core.preemption_intervals group by engine
+),
+
+aborted as (
+    select engine, sum(requests) as requests
+    from (
+        select engine, sum(delta) as requests
+        from core.counter_intervals
+        where signal = 'finished' and labels like '%finished_reason=abort%'
+        group by engine
+        union all
+        -- the log's request lines name no engine: with one engine they are its own
+        select (select min(engine) from core.engines), count(distinct request_id)
+        from staging.request_lines
+        where event = 'aborted' and (select count(*) from core.engines) = 1
+    )
+    group by engine
+),
+
+expected as (
+    select
+        engine,
+        max(preemptions_best) as preemptions_best,
+        max(preemptions_high) as preemptions_high,
+    from core.recompute_estimates
+    where kind = 'preemption_recompute' and method in ('replay', 'preemption_counter') and tokens_best is not null
+    group by engine
+),
+
+others as (
+    select engine, method, preemptions_low, preemptions_best, preemptions_high
+    from core.recompute_estimates
+    where kind = 'preemption_recompute' and preemptions_best is not null
+    qualify row_number() over (partition by engine order by is_partial, rung, method) = 1
+)
+
+select
+    getvariable('run') as run,
+    engines.engine,
+    coalesce(counted.preemptions, others.preemptions_low) as count_low,
+    coalesce(greatest(counted.preemptions, round(expected.preemptions_best)), counted.preemptions, round(others.preemptions_best)) as count_best,
+    coalesce(
+        greatest(counted.preemptions, round(expected.preemptions_best), ceil(expected.preemptions_high)),
+        counted.preemptions,
+        ceil(others.preemptions_high)
+    ) + if(counted.preemptions is null, 0, coalesce(aborted.requests, 0)) as count_high,
+    if(counted.preemptions is null, others.method, 'preemption_counter') as method,
+from core.engines
+left join counted using (engine)
+left join expected on expected.engine = engines.engine and counted.preemptions is not null
+left join others on others.engine = engines.engine
+left join aborted on aborted.engine = engines.engine
+order by engines.engine

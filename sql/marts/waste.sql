@@ -1,0 +1,166 @@
+-- What the GPU computed a second time, and what it loaded back instead: tokens, GPU-seconds and money, each with its range.
+--
+-- Two kinds of waste, never added up: preemption_recompute (paid by running requests) and prefix_refill (paid by new ones).
+-- offload_restore is what an external tier brought back: link time, no computation, so it costs no GPU-seconds here.
+--
+-- GPU-seconds are tokens times what one more token in a step costs: the slope of step time over tokens, from iteration lines or
+-- else from fully busy scrape intervals. The high end uses the average cost of a token in busy time, the step's own time
+-- included; where no slope can be told, that average is the best guess and none the low end.
+--
+-- grain: run, engine, kind
+-- column: run              | The analyzed run.
+-- column: engine           | Engine.
+-- column: kind             | preemption_recompute, prefix_refill or offload_restore.
+-- column: tokens_low       | Least tokens; NULL where it cannot be told.
+-- column: tokens_best      | Expected tokens; NULL where it cannot be told.
+-- column: tokens_high      | Most tokens; NULL where nothing bounds it.
+-- column: share_low        | Least share of all tokens computed.
+-- column: share_best       | Expected share.
+-- column: share_high       | Most.
+-- column: gpu_seconds_low  | Least GPU time.
+-- column: gpu_seconds_best | Expected GPU time.
+-- column: gpu_seconds_high | Most GPU time.
+-- column: cost_low         | Least cost in USD; NULL without a price.
+-- column: cost_best        | Expected cost in USD; NULL without a price.
+-- column: cost_high        | Most cost in USD; NULL without a price.
+-- column: method           | How the tokens were told.
+-- column: evidence         | The numbers behind it, and what they rest on.
+-- check:  tokens_low is null or tokens_best is null or tokens_low <= tokens_best | A range holds its best estimate.
+-- check:  share_best is null or share_best between 0 and 1 | A share.
+with counted as (
+    select
+        engine,
+        sum(delta) filter (where signal = 'prompt_tokens_by_source' and labels like '%local_compute%') as local_tokens,
+        sum(delta) filter (where signal = 'prompt_tokens') as prompt_tokens,
+        coalesce(sum(delta) filter (where signal in ('prefix_hits', 'external_prefix_hits')), 0) as hit_tokens,
+        sum(delta) filter (where signal = 'generation_tokens') as generation_tokens,
+        coalesce(sum(delta) filter (where signal = 'ttft_s_count'), 0) as first_tokens,
+    from core.counter_intervals
+    group by engine
+),
+
+recorded as (
+    select engine, sum(input_tokens) + sum(output_tokens) - count(*) as tokens
+    from core.requests
+    where output_tokens > 0
+    group by engine
+),
+
+-- tokens computed once
+useful as (
+    select
+        engines.engine,
+        greatest(
+            coalesce(counted.local_tokens, counted.prompt_tokens - counted.hit_tokens) + counted.generation_tokens - counted.first_tokens,
+            -- metrics that end before the requests do saw only a part; of the rest no hit is known
+            if(counted.engine is null, recorded.tokens, null)
+        ) as tokens,
+    from core.engines
+    left join counted using (engine)
+    left join recorded using (engine)
+),
+
+stepped as (
+    select engine, regr_slope(elapsed_ms / 1000, context_tokens + generation_tokens) as token_s
+    from staging.iteration_steps
+    where elapsed_ms is not null
+    group by engine
+    having count(*) >= 100
+),
+
+-- one row per scrape interval with work at both its ends and throughout
+busy as (
+    select
+        intervals.engine,
+        intervals.interval_end,
+        seconds_between(intervals.interval_start, intervals.interval_end) as seconds,
+        sum(delta) filter (where signal = 'iteration_tokens_count') as steps,
+        sum(delta) filter (where signal = 'generation_tokens')
+            + coalesce(
+                sum(delta) filter (where signal = 'prompt_tokens_by_source' and labels like '%local_compute%'),
+                sum(delta) filter (where signal = 'prompt_tokens')
+            ) as tokens,
+    from core.counter_intervals as intervals
+    inner join core.engine_states as states
+        on states.engine = intervals.engine and states.sampled_at = intervals.interval_start and states.running > 0
+    inner join core.engine_states as states_after
+        on states_after.engine = intervals.engine and states_after.sampled_at = intervals.interval_end and states_after.running > 0
+    group by all
+),
+
+measured as (
+    select
+        engine,
+        case when count(*) >= 10 then regr_slope(seconds / steps, tokens / steps) end as token_s,
+        ratio(sum(seconds), sum(tokens)) as average_token_s,
+    from busy
+    where steps > 0 and tokens > 0
+    group by engine
+),
+
+priced as (
+    select
+        engines.engine,
+        coalesce(engines.tensor_parallel_size, 1) as gpus,
+        -- a slope outside these is noise: a token costs something, and no more than the average one with its share of the step
+        case
+            when stepped.token_s > 0 then stepped.token_s
+            when measured.token_s > 0 and measured.token_s <= measured.average_token_s then measured.token_s
+        end as token_s,
+        case
+            when stepped.token_s > 0 then 'step time over tokens in iteration lines'
+            when measured.token_s > 0 and measured.token_s <= measured.average_token_s then 'step time over tokens in busy scrape intervals'
+            else 'average busy time per token, an upper bound'
+        end as rate_from,
+        greatest(measured.average_token_s, stepped.token_s) as most_token_s,
+    from core.engines
+    left join stepped using (engine)
+    left join measured using (engine)
+),
+
+told as (
+    select
+        estimates.*,
+        if(estimates.kind = 'offload_restore', null, useful.tokens) as useful_tokens,
+        if(estimates.kind = 'preemption_recompute', 1, 0) as is_beyond, -- a refill is among the tokens computed first for a prompt
+        case when estimates.kind <> 'offload_restore' then coalesce(priced.token_s, 0) * priced.gpus end as low_token_s,
+        case when estimates.kind <> 'offload_restore' then coalesce(priced.token_s, priced.most_token_s) * priced.gpus end as token_s,
+        case when estimates.kind <> 'offload_restore' then coalesce(priced.most_token_s, priced.token_s) * priced.gpus end as most_token_s,
+        priced.rate_from,
+    from core.recompute_estimates as estimates
+    left join useful using (engine)
+    left join priced using (engine)
+    where estimates.is_used
+),
+
+spent as (
+    select
+        *,
+        if(token_s is null, null, tokens_low * low_token_s) as gpu_seconds_low,
+        tokens_best * token_s as gpu_seconds_best,
+        tokens_high * most_token_s as gpu_seconds_high,
+        getvariable('gpu_cost_usd_per_hour') / 3600 as usd_per_s,
+    from told
+)
+
+select
+    getvariable('run') as run,
+    engine,
+    kind,
+    tokens_low,
+    tokens_best,
+    tokens_high,
+    clamp(ratio(tokens_low, useful_tokens + is_beyond * tokens_low), 0, 1) as share_low,
+    clamp(ratio(tokens_best, useful_tokens + is_beyond * tokens_best), 0, 1) as share_best,
+    clamp(ratio(tokens_high, useful_tokens + is_beyond * tokens_high), 0, 1) as share_high,
+    gpu_seconds_low,
+    gpu_seconds_best,
+    gpu_seconds_high,
+    gpu_seconds_low * usd_per_s as cost_low,
+    gpu_seconds_best * usd_per_s as cost_best,
+    gpu_seconds_high * usd_per_s as cost_high,
+    method,
+    concat_ws(' ', evidence, assumptions, if(tokens_best > 0 and token_s is not null, concat('GPU time from ', rate_from, '.'), null))
+        as evidence,
+from spent
+order by engine, kind
