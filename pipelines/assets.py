@@ -5,6 +5,7 @@ and lineage, and `report_asset` publishes. What a table means is in the model; h
 (No `from __future__ import annotations` here: Dagster looks at the annotations themselves.)
 """
 
+import base64
 import hashlib
 import inspect
 from collections.abc import Iterator, Sequence
@@ -15,14 +16,15 @@ import duckdb
 from parsers.columns import COLUMNS, TABLES
 from pipelines import publish
 from pipelines.analysis import workplace
+from pipelines.charts.picture import verdict_png
 from pipelines.checks import RAW_CHECKS, Check, failing_rows, of_model
+from pipelines.digest import verdict_sentence
 from pipelines.duck import connect
 from pipelines.intake import read
 from pipelines.lake import Lake
 from pipelines.lineage import column_lineage
 from pipelines.models import Model, materialize, view
 from pipelines.partitions import RUNS
-from pipelines.preview import timeline_png, verdict_sentence
 from pipelines.resources import Workspace
 
 OWNERS = ["team:kvpressure"]
@@ -97,10 +99,11 @@ def report_asset(models: Sequence[Model]) -> dg.AssetsDefinition:
         with workplace(results) as work:
             publish.publish(workspace.tables(context.partition_key), work / "result")
             publish.replace(work / "result", results)
+        picture = base64.b64encode(verdict_png(results / publish.DATABASE)).decode()
         return dg.MaterializeResult(
             metadata={
                 "verdict": verdict_sentence(results / publish.DATABASE),
-                "timeline": dg.MetadataValue.md(f"![timeline](data:image/png;base64,{timeline_png(results / publish.DATABASE)})"),
+                "timeline": dg.MetadataValue.md(f"![the run at a glance](data:image/png;base64,{picture})"),
                 "report": dg.MetadataValue.path(results / publish.REPORT),
                 "database": dg.MetadataValue.path(results / publish.DATABASE),
             },

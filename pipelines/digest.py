@@ -46,6 +46,13 @@ def text(database: Path, *, report: Path | None = None, colour: bool = False) ->
     return "\n\n".join(section for section in sections if section)
 
 
+def verdict_sentence(database: Path) -> str:
+    """The primary verdict of each engine, with its summary, on one line."""
+    with Result(database) as result:
+        primary = result.rows("verdicts", "is_primary", "severity desc, engine")
+    return " ".join(f"{row['verdict']}: {row['summary']}" for row in primary) or "no verdict"
+
+
 def worst_severity(database: Path) -> float:
     """The highest severity among verdicts that name an event; 0 where there is none."""
     with Result(database) as result:
@@ -150,15 +157,24 @@ def _recommendation(row: Row) -> str:
 
 
 def _untold(result: Result) -> Iterator[str]:
-    """What the inputs do not carry: counts and amounts that are NULL, with the reason their own row gives."""
+    """What the inputs do not carry: counts and amounts that are NULL, and what to record next time."""
     for row in result.rows("preemptions", "count_best is null"):
         yield f"preemptions: {row['method'] or 'no input counts them'}"
     for row in result.rows("waste", "tokens_best is null"):
         yield f"{row['kind'].replace('_', ' ')}: {row['method'] or 'no input tells it'}"
+    missing = [
+        sentence for row in result.rows("verdicts", order="is_primary desc, severity desc") for sentence in row["missing"] or []
+    ]
+    yield from dict.fromkeys(missing)
 
 
 def _quality(result: Result) -> Iterator[str]:
-    rows = result.rows("data_quality", order="severity desc, flag, source")
+    rows = result.rows(
+        "data_quality", "flag <> 'not_recognised'", "severity = 'error' desc, severity = 'warning' desc, flag, source"
+    )
+    others = [row["source"] for row in result.rows("data_quality", "flag = 'not_recognised'")]
+    if others:
+        yield f"of another kind, left out: {', '.join(others[:ROWS_SHOWN])}{', …' if len(others) > ROWS_SHOWN else ''}"
     for row in rows[:ROWS_SHOWN]:
         where = f"{row['source']}: " if row["source"] and not (row["detail"] or "").startswith(row["source"]) else ""
         yield f"{where}{row['detail'] or row['flag'].replace('_', ' ')}"
