@@ -22,6 +22,10 @@ FORMAT_MODULES = (
     "parsers.vllm_bench_json",
     "parsers.otlp_spans",
     "parsers.kv_events_jsonl",
+    "parsers.sglang_engine_log",
+    "parsers.sglang_request_log",
+    "parsers.sglang_api_json",
+    "parsers.lmcache_log",
 )
 
 

@@ -66,6 +66,14 @@ COLUMNS: dict[str, Column] = {
     "kv_fetch_done": Column(INT, "requests", "Requests whose KV fetch is done and that wait to be scheduled."),
     "preemptions": Column(INT, "requests", "Preemptions in the line's interval, where the line prints them."),
     "kv_usage_ratio": Column(REAL, "ratio", "Share of the KV pool held by active requests, 0 to 1; reusable blocks count as free."),
+    "swa_usage_ratio": Column(REAL, "ratio", "SGLang hybrid models: share of the sliding-window pool held by active requests."),
+    "mamba_usage_ratio": Column(REAL, "ratio", "SGLang hybrid models: share of the recurrent-state pool held by active requests."),
+    "kv_used_tokens": Column(INT, "tokens", "Tokens of the KV pool held by active requests; reusable ones are not counted."),
+    "waiting_tokens": Column(INT, "tokens", "Prompt tokens of the waiting requests that are in no cache."),
+    "prefill_requests": Column(INT, "requests", "Requests admitted with the prefill batch the line is of; each chunk of a long prompt is one."),
+    "prefill_tokens": Column(INT, "tokens", "Tokens computed by that prefill batch, those of retracted requests included."),
+    "prefill_cached_tokens": Column(INT, "tokens", "Tokens its requests found in the prefix cache."),
+    "has_graph": Column(BOOL, "", "Whether the step ran as a captured CUDA (or CPU, NPU) graph."),
     "swap_usage_ratio": Column(REAL, "ratio", "V0: share of host swap space in use, 0 to 1."),
     "prefix_hit_ratio": Column(REAL, "ratio", "Prefix-cache hit ratio the engine printed; over its own window, not the interval."),
     "external_prefix_hit_ratio": Column(REAL, "ratio", "Hit ratio in an external KV tier, as printed."),
@@ -123,6 +131,8 @@ COLUMNS: dict[str, Column] = {
     "prefill_s": Column(REAL, "s", "First scheduling to first token."),
     "decode_s": Column(REAL, "s", "First to last token, waits after preemption and rebuilding included."),
     "inference_s": Column(REAL, "s", "First scheduling to last token."),
+    "requeue_s": Column(REAL, "s", "Waiting to run again after preemptions; 0 where there was none, null where the engine does not say."),
+    "cached_tokens": Column(INT, "tokens", "Prompt tokens found in the prefix cache when it first ran."),
     "max_tokens": Column(INT, "tokens", "Output limit the request asked for."),
     # KV-cache events, one row per block (one row in all for `cleared`)
     "seq": Column(INT, "", "Sequence number of the batch; gaps are lost batches, a fall is a restart."),
@@ -146,7 +156,8 @@ TABLES: dict[str, tuple[str, ...]] = {
     "engine_samples": (
         *_WHERE, *_WHEN, "process", "instance", "engine", "engines_aggregated", "prompt_tokens_per_s", "generation_tokens_per_s",
         "running", "waiting", "deferred", "swapped", "kv_fetch_waiting", "kv_fetch_active", "kv_fetch_done", "preemptions",
-        "kv_usage_ratio", "swap_usage_ratio", "prefix_hit_ratio", "external_prefix_hit_ratio",
+        "kv_usage_ratio", "swap_usage_ratio", "prefix_hit_ratio", "external_prefix_hit_ratio", "swa_usage_ratio", "mamba_usage_ratio",
+        "kv_used_tokens", "waiting_tokens", "prefill_requests", "prefill_tokens", "prefill_cached_tokens", "has_graph",
     ),
     "iteration_steps": (
         *_WHERE, *_WHEN, "process", "instance", "engine", "iteration", "context_requests", "context_tokens",
@@ -166,7 +177,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
     "spans": (
         *_WHERE, "instance", "name", "request_id", "start_at", "end_at", "input_tokens", "output_tokens", "max_tokens", "ttft_s",
-        "e2e_s", "queue_s", "prefill_s", "decode_s", "inference_s",
+        "e2e_s", "queue_s", "prefill_s", "decode_s", "inference_s", "preemptions", "requeue_s", "cached_tokens",
     ),
     "kv_events": (
         *_WHERE, "instance", "seq", "event_index", "at_utc", "dp_rank", "event", "block_hash", "parent_hash", "block_size", "medium",

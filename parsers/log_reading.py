@@ -1,0 +1,129 @@
+"""An engine log read record by record: what the readers of the SGLang, llama.cpp, TensorRT-LLM and LMCache logs share.
+
+Most lines of a log carry no signal. One regular expression of literals tells them by their bytes, and they are only counted. The
+others are taken out of whatever a collector wrapped around them (`parsers.log_prefix`) and handed to the engine's own reader,
+which answers with rows. A line that has a signal and gave no row is not understood.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from parsers.log_prefix import COLOUR, Record, records
+from parsers.source import Account, InputError, Sink, Source
+
+COLOURS = re.compile(COLOUR)
+ROWS_PER_WRITE = 50_000
+HEAD_LINES = 2_000
+
+Row = tuple[str, dict[str, Any]]  # table, columns
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One record of a log: its message, what stands before it, and the columns its prefix gives (times, process, engine)."""
+
+    message: str
+    prefix: str
+    columns: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """What makes a line worth looking at, where its message begins, and which lines must give a row."""
+
+    literals: re.Pattern[bytes]
+    start: re.Pattern[str]
+    must_be_understood: re.Pattern[str]
+
+
+@dataclass
+class Rows:
+    """Rows of one source on their way to the tables."""
+
+    source: str
+    sink: Sink
+    waiting: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    count: int = 0
+
+    def add(self, line: int, row: Row) -> None:
+        """Keep one row of a line."""
+        table, columns = row
+        self.waiting.setdefault(table, []).append({"source": self.source, "line": line, **columns})
+        self.count += 1
+        if self.count >= ROWS_PER_WRITE:
+            self.write()
+
+    def write(self) -> None:
+        """Hand what is kept to the sink."""
+        for table, rows in self.waiting.items():
+            self.sink.write_rows(table, rows)
+        self.waiting, self.count = {}, 0
+
+
+def entries(text: str, start: re.Pattern[str]) -> list[Entry]:
+    """The records of a physical line. A stamp that is no date makes it no record of a log."""
+    found: list[Entry] = []
+    for record in records(text, start):
+        try:
+            found.append(Entry(record.message, record.text[: record.start], _columns(record)))
+        except ValueError:
+            continue
+    return found
+
+
+def _columns(record: Record) -> dict[str, Any]:
+    stamps = {hole.column: hole.kind.value_of(record.text[hole.start : hole.end]) for hole in record.holes}
+    columns = {"process": record.process, "engine": record.engine, **record.fixed, **stamps}
+    return {name: value for name, value in columns.items() if value is not None}
+
+
+def read_log(source: Source, sink: Sink, grammar: Grammar, read: Callable[[str], Iterable[Row]]) -> Account:
+    """Read a log with an engine's own reader. A file cut in the middle keeps what came before the cut."""
+    account, rows = Account(), Rows(source.name, sink)
+    with source.open() as stream:
+        try:
+            for raw in stream:
+                account.lines += 1
+                if not grammar.literals.search(raw):
+                    account.ignored += 1
+                    continue
+                text = COLOURS.sub("", raw.decode("utf-8", "replace")).rstrip("\r\n")
+                found = list(read(text))
+                for row in found:
+                    rows.add(account.lines, row)
+                if found:
+                    account.used += 1
+                elif grammar.must_be_understood.search(text):
+                    account.misread(account.lines)
+                else:
+                    account.ignored += 1
+        except InputError as error:
+            if not account.lines:
+                raise
+            account.error = str(error)
+    rows.write()
+    return account
+
+
+def head_lines(head: bytes) -> list[str]:
+    """The first lines of a file, for a detector."""
+    return COLOURS.sub("", head.decode("utf-8", "replace")).splitlines()[:HEAD_LINES]
+
+
+def literals(*texts: str) -> re.Pattern[bytes]:
+    """A pattern that finds any of the texts."""
+    return re.compile(b"|".join(re.escape(text.encode()) for text in texts))
+
+
+def local_time(text: str) -> datetime | None:
+    """A zone-less wall clock in ISO form; None where it is none."""
+    try:
+        stamp = datetime.fromisoformat(text.replace(",", "."))
+    except ValueError:
+        return None
+    return stamp.replace(tzinfo=None) if stamp.tzinfo is None else None
