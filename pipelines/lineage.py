@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 from sqlglot.lineage import Node, lineage
 
 from parsers.columns import TABLES
@@ -24,8 +24,10 @@ def column_lineage(name: str) -> Mapping[str, tuple[Column, ...]]:
     model = models()[name]
     if model.query is None:
         return {}
-    query = sqlglot.parse_one(model.query, dialect="duckdb")
-    nodes = lineage(None, query, _schema(), dialect="duckdb")
+    try:
+        nodes = lineage(None, model.query, _schema(), dialect="duckdb")
+    except SqlglotError:  # DuckDB has made the table from it: what sqlglot cannot read costs the lineage and nothing else
+        return {}
     return {column: tuple(sorted(_origins(nodes[column]))) for column, _ in model.columns if column in nodes}
 
 

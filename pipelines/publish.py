@@ -64,7 +64,8 @@ def publish(lake: Lake, into: Path) -> None:
 
 def replace(made: Path, out: Path) -> None:
     """Move the artefacts in `made` to `out`, in an order that never lets a mixture look whole."""
-    (out / DATABASE).unlink(missing_ok=True)
+    for name in (DATABASE, SUMMARY, REPORT):
+        (out / name).unlink(missing_ok=True)
     if (out / TABLES_FOLDER).exists():
         shutil.rmtree(out / TABLES_FOLDER)
     for name in (TABLES_FOLDER, SUMMARY, REPORT, DATABASE):

@@ -1,0 +1,289 @@
+"""The command line as a caller meets it: exit status, one-line errors, what goes to stdout and what to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import cli
+from pipelines.analysis import build
+from pipelines.intake import read
+from pipelines.lake import Lake
+from pipelines.models import Run
+from pipelines.sqlshell import Prompt, open_read_only
+from tests.conftest import PROJECT
+from tests.pipelines.test_intake import BROKEN, SAMPLE
+
+SMALL = PROJECT / "sample_traces" / "vllm-0.32-queue-kv-capacity"
+
+
+def run(capsys, *words: object) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of one call."""
+    try:
+        status = cli.main([str(word) for word in words])
+    except SystemExit as left:
+        status = int(left.code or 0)
+    told = capsys.readouterr()
+    return status, told.out, told.err
+
+
+# calls that are wrong
+
+WRONG_CALLS = {
+    "analyze": "required",
+    "analyze {sample}": "--out",
+    "analyze {sample}/nowhere --out {out}": "nowhere: no such file or folder",
+    "analyze {sample} --out {sample}/server.log": "not a folder",
+    "analyze {sample} --out {out} --gpu-cost free": "not a price",
+    "analyze {sample} --out {out} --gpu-cost -1": "not a price",
+    "analyze {sample} --out {out} --timezone Mars/Olympus": "not a time zone",
+    "analyze {sample} --out {out} --since yesterday": "ISO 8601",
+    "analyze {sample} --out {out} --since 2026-01-02 --until 2026-01-01": "swap them",
+    "analyze {sample} --out {out} --format yaml": "invalid choice",
+    "analyze {sample} --out {out} --name": "--name",
+    "parse {sample}/nowhere --out {out}": "nowhere: no such file or folder",
+    "sql {out}": "no analysis.duckdb and no lake",
+    "nonsense": "invalid choice",
+}
+
+
+@pytest.mark.parametrize("call", WRONG_CALLS)
+def test_a_wrong_call_is_one_line_and_status_2(capsys, tmp_path, call):
+    status, out, error = run(capsys, *call.format(sample=SMALL, out=tmp_path / "out").split())
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    assert error.startswith("kvpressure: ")
+    assert WRONG_CALLS[call] in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["analyze", "parse"])
+@pytest.mark.parametrize("content", BROKEN)
+def test_an_input_that_cannot_be_read_is_one_line_and_status_2(capsys, tmp_path, command, content):
+    (tmp_path / "given").write_bytes(BROKEN[content][0])
+    status, _, error = run(capsys, command, tmp_path / "given", "--out", tmp_path / "out")
+    assert (status, error.count("\n")) == (2, 1)
+    assert error.startswith("kvpressure: given: ")
+
+
+def test_a_folder_with_nothing_readable_is_one_line_and_status_2(capsys, tmp_path):
+    (tmp_path / "notes").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "notes" / name).write_text(f"just a note, {name}\n")
+    status, _, error = run(capsys, "analyze", tmp_path / "notes", "--out", tmp_path / "out")
+    assert (status, error.count("\n")) == (2, 1)
+    assert "none of the 2 files" in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_rest_of_a_mixed_folder_is_analyzed_and_each_fault_said(capsys, tmp_path):
+    for file in SMALL.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "broken.log.gz").write_bytes(BROKEN["a log cut inside its gzip"][0])
+    (tmp_path / "empty").write_bytes(b"")
+    status, out, error = run(capsys, "analyze", tmp_path, "--out", tmp_path / "out")
+    assert status == 0
+    assert out
+    assert [line.split(":")[1].strip() for line in error.splitlines() if "computing" not in line] == ["broken.log", "empty"]
+    assert (tmp_path / "out" / "analysis.duckdb").exists()
+
+
+def test_a_failed_analysis_leaves_the_older_result_alone(capsys, tmp_path):
+    run(capsys, "analyze", SMALL, "--out", tmp_path / "out")
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    (tmp_path / "empty").write_bytes(b"")
+    assert run(capsys, "analyze", tmp_path / "empty", "--out", tmp_path / "out")[0] == 2
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_killed_analysis_leaves_nothing_that_looks_whole(tmp_path, how):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "pipelines.cli", "analyze", str(SAMPLE), "--out", str(out)]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        while not list(out.glob(".kvpressure-*/lake/raw")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(how)
+        _, error = process.communicate()
+    assert process.returncode != 0
+    assert b"Traceback" not in error
+    assert [path.name for path in out.glob("[!.]*")] == []
+    if how != signal.SIGKILL:
+        assert not out.exists()
+
+
+def test_what_a_killed_analysis_left_is_taken_away_by_the_next(capsys, tmp_path):
+    left = tmp_path / "out" / ".kvpressure-999999999"
+    left.mkdir(parents=True)
+    run(capsys, "parse", SMALL / "spans.jsonl.gz", "--out", tmp_path / "out")
+    assert not left.exists()
+
+
+# analyze
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("result")
+    assert cli.main(["analyze", str(SAMPLE), "--out", str(out), "--name", "a run", "--gpu-cost", "2.5"]) == 0
+    return out
+
+
+def test_the_text_fits_a_terminal_and_begins_with_the_verdict(capsys, tmp_path):
+    status, out, _ = run(capsys, "analyze", SAMPLE, "--out", tmp_path)
+    assert status == 0
+    assert out.startswith("PREEMPTION")
+    assert max(map(len, out.splitlines())) <= 80 + len(str(tmp_path))
+    assert "\x1b" not in out
+    assert str(tmp_path / "report.html") in out
+
+
+def test_json_is_the_summary_and_nothing_else(capsys, tmp_path):
+    status, out, _ = run(capsys, "analyze", SMALL, "--out", tmp_path, "--format", "json")
+    assert status == 0
+    assert json.loads(out) == json.loads((tmp_path / "summary.json").read_text())
+
+
+def test_the_name_of_the_run_is_in_every_table(result):
+    with duckdb.connect(str(result / "analysis.duckdb"), read_only=True) as con:
+        for table in ("runs", "engines", "verdicts", "timeline"):
+            assert con.sql(f"select distinct run from {table}").fetchall() == [("a run",)]
+
+
+@pytest.mark.parametrize(("limit", "status"), [("warning", 1), ("critical", 1)])
+def test_fail_on_trips_on_a_severe_verdict(capsys, tmp_path, limit, status):
+    assert run(capsys, "analyze", SAMPLE, "--out", tmp_path, "--fail-on", limit)[0] == status
+
+
+def test_a_window_without_anything_in_it_is_no_storm(capsys, tmp_path):
+    status, out, _ = run(capsys, "analyze", SAMPLE, "--out", tmp_path, "--until", "2026-11-29T13:12:14Z", "--fail-on", "warning")
+    assert status == 0, out
+
+
+def test_a_time_without_offset_is_in_the_zone_given():
+    assert cli._in_zone(cli._moment("2026-01-31T12:00"), None) == "2026-01-31T12:00:00+00:00"
+    assert cli._in_zone(cli._moment("2026-01-31T12:00"), "Europe/Berlin") == "2026-01-31T11:00:00+00:00"
+    assert cli._in_zone(cli._moment("2026-01-31T12:00+05:00"), "Europe/Berlin") == "2026-01-31T07:00:00+00:00"
+
+
+# parse
+
+
+def test_parse_accounts_for_every_line_of_every_file(capsys, tmp_path):
+    status, out, _ = run(capsys, "parse", SAMPLE, "--out", tmp_path)
+    assert status == 0
+    rows = pq.read_table(tmp_path / "sources.parquet").to_pylist()
+    assert {row["source"] for row in rows} == {path.name.removesuffix(".gz") for path in SAMPLE.iterdir()}
+    for row in rows:
+        assert row["lines"] == row["lines_used"] + row["lines_ignored"] + row["lines_not_understood"]
+        assert row["source"] in out
+
+
+# sql
+
+
+def test_sql_answers_in_each_form(capsys, result, tmp_path):
+    query = "select 1 as a, 'x, y' as b, null as c, [1, 2] as d, timestamptz '2026-01-01 12:00:00+00' as e"
+    told = {kind: run(capsys, "sql", result, query, "--format", kind)[1] for kind in ("table", "csv", "json", "markdown")}
+    assert told["table"] == "a  b     c  d       e\n1  x, y     [1, 2]  2026-01-01T12:00:00Z\n"
+    assert told["csv"] == 'a,b,c,d,e\n1,"x, y",,"[1, 2]",2026-01-01T12:00:00Z\n'
+    assert json.loads(told["json"]) == [{"a": 1, "b": "x, y", "c": None, "d": [1, 2], "e": "2026-01-01T12:00:00Z"}]
+    assert told["markdown"].splitlines()[2] == "| 1 | x, y |  | [1, 2] | 2026-01-01T12:00:00Z |"
+    for name in ("a.csv", "a.json", "a.md", "a.parquet"):
+        assert run(capsys, "sql", result, query, "-o", tmp_path / name) == (0, "", "")
+    assert (tmp_path / "a.csv").read_text() == told["csv"]
+    assert pq.read_table(tmp_path / "a.parquet").num_rows == 1
+
+
+REFUSED = (
+    "create table t as select 1",
+    "delete from verdicts",
+    "copy verdicts to '{tmp}/out.csv'",
+    "from read_csv('/etc/passwd')",
+    "attach '{tmp}/other.duckdb'",
+    "set enable_external_access = true",
+    "install httpfs",
+    "selec 1",
+    "from nowhere",
+)
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_sql_refuses_what_does_not_read_the_analysis(capsys, result, tmp_path, query):
+    status, out, error = run(capsys, "sql", result, query.format(tmp=tmp_path))
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    assert error.startswith("kvpressure: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sql_takes_its_query_from_a_pipe(result):
+    told = subprocess.run(
+        [sys.executable, "-m", "pipelines.cli", "sql", str(result)],
+        input="select 42 as answer",
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+        check=True,
+    )
+    assert told.stdout == "answer\n    42\n"
+
+
+def test_the_prompt_takes_statements_over_lines_and_its_own_words(capsys, result):
+    with open_read_only(result) as con:
+        prompt = Prompt(con)
+        assert [prompt.onecmd(line) for line in (".tables", ".schema runs", "select 1 as", "  one;", "nonsense;", ".quit")] == [
+            *[False] * 5,
+            True,
+        ]
+    out = capsys.readouterr().out
+    assert "verdicts" in out
+    assert "one\n  1\n" in out
+    assert "nonsense" in out
+
+
+def test_sql_reads_a_lake(capsys, tmp_path):
+    for name in ("one", "two"):
+        lake = Lake(tmp_path, name)
+        read([SMALL], lake)
+        build(lake, Run(name))
+    status, out, _ = run(capsys, "sql", tmp_path, "select distinct run from verdicts order by run", "--format", "csv")
+    assert (status, out) == (0, "run\none\ntwo\n")
+    assert (
+        run(capsys, "sql", tmp_path, "select count(distinct run) as runs from core.engines", "--format", "csv")[1] == "runs\n2\n"
+    )
+    assert run(capsys, "sql", tmp_path, "from read_csv('/etc/passwd')")[0] == 2
+
+
+# speed
+
+
+@pytest.mark.parametrize("words", [["--help"], ["formats"], ["sql", "--help"]])
+def test_short_answers_import_no_dagster_and_little_else(words):
+    program = f"""
+import sys
+import pipelines.cli
+
+try:
+    pipelines.cli.main({words})
+except SystemExit:
+    pass
+print(sorted({{"dagster", "altair", "pandas", "numpy"}} & set(sys.modules)))
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PROJECT, check=True)
+    assert told.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_answers_in_half_a_second_of_cpu():
+    before = os.times()
+    subprocess.run([sys.executable, "-m", "pipelines.cli", "--help"], capture_output=True, cwd=PROJECT, check=True)
+    after = os.times()
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 0.5

@@ -1,0 +1,162 @@
+"""Dagster as the thin shell: the same tables as the command line makes, and everything it should show of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from parsers.columns import TABLES
+from pipelines.analysis import Analysis, analyze
+from pipelines.build import build_defs
+from pipelines.lineage import column_lineage
+from pipelines.models import Run, models
+from pipelines.resources import Workspace
+from pipelines.sensors import settled
+from tests.conftest import PROJECT
+
+RUN = "vllm-0.32-queue-kv-capacity"
+SAMPLE = PROJECT / "sample_traces" / RUN
+
+
+@dataclass(frozen=True)
+class Done:
+    """One partition materialized in-process, and the same inputs analyzed by the command line's function."""
+
+    result: dg.ExecuteInProcessResult
+    workspace: Workspace
+    analysis: Analysis
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Done:
+    root = tmp_path_factory.mktemp("dagster")
+    shutil.copytree(SAMPLE, root / "drop" / RUN)
+    workspace = Workspace(drop=str(root / "drop"), lake=str(root / "lake"))
+    job = build_defs(workspace=workspace).resolve_job_def("analyze_run")
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("runs", [RUN])
+        result = job.execute_in_process(instance=instance, partition_key=RUN)
+    return Done(result, workspace, analyze([root / "drop" / RUN], root / "out", Run(RUN)))
+
+
+def materialization(done: Done, *key: str) -> dict:
+    """Metadata of an asset's materialization, as plain values."""
+    found = [
+        each for each in done.result.asset_materializations_for_node(_node(done, key)) if each.asset_key == dg.AssetKey(list(key))
+    ]
+    return {name: value.value for name, value in found[0].metadata.items()}
+
+
+def _node(done: Done, key: tuple[str, ...]) -> str:
+    return "intake" if key[0] == "raw" else "__".join(key)
+
+
+def test_the_assets_and_the_command_line_make_the_same_tables(done):
+    results = done.workspace.results(RUN)
+    files = {path.name for path in (results / "tables").iterdir()}
+    assert files == {path.name for path in (done.analysis.out / "tables").iterdir()}
+    for name in sorted(files):
+        assert (results / "tables" / name).read_bytes() == (done.analysis.out / "tables" / name).read_bytes(), name
+    assert (results / "summary.json").read_bytes() == (done.analysis.out / "summary.json").read_bytes()
+    assert (results / "report.html").read_bytes() == (done.analysis.out / "report.html").read_bytes()
+
+
+def test_there_is_one_asset_per_table_grouped_by_layer():
+    specs = build_defs().resolve_all_asset_specs()
+    groups = {"/".join(spec.key.path): spec.group_name for spec in specs}
+    tables = [*(f"raw.{table}" for table in TABLES), *models()]
+    assert groups == {table.replace(".", "/"): table.split(".")[0] for table in tables} | {"published/report": "published"}
+    for spec in specs:
+        assert spec.description or spec.group_name == "raw", spec.key
+        assert spec.owners, spec.key
+        assert spec.kinds, spec.key
+
+
+def test_the_graph_reads_what_the_models_read():
+    deps = {spec.key: {dep.asset_key for dep in spec.deps} for spec in build_defs().resolve_all_asset_specs()}
+    for model in models().values():
+        assert deps[dg.AssetKey(model.name.split("."))] == {dg.AssetKey(table.split(".")) for table in model.reads}, model.name
+
+
+def test_a_materialized_table_shows_its_rows_columns_and_lineage(done):
+    shown = materialization(done, "marts", "queue_time")
+    assert shown["dagster/row_count"] > 0
+    assert [column.name for column in shown["dagster/column_schema"].columns] == [
+        name for name, _ in models()["marts.queue_time"].columns
+    ]
+    assert all(column.description for column in shown["dagster/column_schema"].columns)
+    assert shown["dagster/column_lineage"].deps_by_column["seconds"]
+
+
+def test_every_column_of_every_sql_model_has_its_lineage_looked_up():
+    for model in models().values():
+        if model.query:
+            assert set(column_lineage(model.name)) == {name for name, _ in model.columns}, model.name
+
+
+def test_lineage_names_the_columns_a_value_comes_from():
+    assert column_lineage("staging.iteration_steps")["context_tokens"] == (("raw.iteration_steps", "context_tokens"),)
+
+
+def test_the_report_shows_a_picture_and_the_verdict(done):
+    shown = materialization(done, "published", "report")
+    assert shown["timeline"].startswith("![the run at a glance](data:image/png;base64,")
+    assert shown["verdict"].startswith("queue_kv_capacity")
+
+
+def test_every_check_holds_but_for_files_of_another_kind(done):
+    failed = {evaluation.check_name for evaluation in done.result.get_asset_check_evaluations() if not evaluation.passed}
+    assert failed == {"every_file_is_read"}  # the sample's README and expected.json
+
+
+def test_an_unreadable_input_fails_the_run_and_says_why(tmp_path):
+    (tmp_path / "drop" / "bad").mkdir(parents=True)
+    (tmp_path / "drop" / "bad" / "notes").write_text("nothing\n")
+    job = build_defs(workspace=Workspace(drop=str(tmp_path / "drop"), lake=str(tmp_path / "lake"))).resolve_job_def("analyze_run")
+    with dg.instance_for_test() as instance:
+        instance.add_dynamic_partitions("runs", ["bad"])
+        result = job.execute_in_process(instance=instance, partition_key="bad", raise_on_error=False)
+    assert not result.success
+    assert not list((tmp_path / "lake").glob("results/*"))
+
+
+# the sensor
+
+
+def drop(root: Path, run: str, *, age_s: float, now: float = 1_000_000.0) -> None:
+    file = root / run / "server.log"
+    file.parent.mkdir(parents=True)
+    file.write_text("x")
+    os.utime(file, (now - age_s, now - age_s))
+
+
+def test_a_folder_that_still_changes_is_not_a_run_yet(tmp_path):
+    drop(tmp_path, "done", age_s=60)
+    drop(tmp_path, "copying", age_s=1)
+    drop(tmp_path, ".hidden", age_s=60)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    assert [name for name, _ in settled(tmp_path, now=1_000_000.0, quiet_s=10)] == ["done"]
+
+
+def test_the_sensor_makes_a_partition_and_a_run_of_a_new_folder_and_again_when_it_changes(tmp_path):
+    sensor = next(iter(build_defs().sensors or ()))
+    assert isinstance(sensor, dg.SensorDefinition)
+    drop(tmp_path, "incident", age_s=1_000_000, now=1_000_000)
+
+    def tick() -> dg.SensorResult:
+        with dg.DagsterInstance.ephemeral() as instance:
+            workspace = Workspace(drop=str(tmp_path), lake=str(tmp_path / "lake"))
+            return sensor(dg.build_sensor_context(instance=instance, resources={"workspace": workspace}))  # type: ignore[return-value]
+
+    first = tick()
+    assert [request.partition_key for request in first.run_requests or ()] == ["incident"]
+    assert [list(request.partition_keys) for request in first.dynamic_partitions_requests or ()] == [["incident"]]
+    assert [request.run_key for request in tick().run_requests or ()] == [request.run_key for request in first.run_requests or ()]
+    drop(tmp_path / "incident", "later", age_s=1_000_000, now=1_000_000)
+    assert [request.run_key for request in tick().run_requests or ()] != [request.run_key for request in first.run_requests or ()]

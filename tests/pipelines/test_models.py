@@ -1,0 +1,91 @@
+"""The SQL library as a whole, on real recordings: what headers promise is what the tables are."""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.analysis import build
+from pipelines.checks import RAW_CHECKS, failing_rows, of_model
+from pipelines.duck import connect
+from pipelines.intake import read
+from pipelines.lake import Lake
+from pipelines.models import Model, ModelError, Run, from_sql, models, view
+from tests.conftest import SAMPLES
+
+
+def types(lake: Lake, model: Model) -> dict[str, str]:
+    """Column -> Arrow type, whether or not the file says that it may be null."""
+    return {field.name: str(field.type) for field in pq.read_schema(lake.path(model.name))}
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory) -> list[Lake]:
+    """A lake per sample with every table made."""
+    made = []
+    for sample in SAMPLES:
+        lake = Lake(tmp_path_factory.mktemp("lake"), sample.name)
+        read([sample], lake)
+        build(lake, Run(sample.name))
+        made.append(lake)
+    return made
+
+
+def test_every_model_makes_the_columns_its_header_names_in_that_order(lakes):
+    for model in models().values():
+        assert pq.read_schema(lakes[0].path(model.name)).names == [name for name, _ in model.columns], model.name
+
+
+def test_every_check_holds_on_every_sample(lakes):
+    broken = []
+    for lake in lakes:
+        with connect() as con:
+            for table in [*models(), "raw.sources"]:
+                view(table, lake=lake, con=con)
+            checks = [check for model in models().values() for check in of_model(model)]
+            rules = [*checks, *(check for check in RAW_CHECKS if check.name != "every_file_is_read")]
+            broken += [f"{lake.run}: {check.table}: {check.name}" for check in rules if failing_rows(check, con)]
+    assert broken == []
+
+
+def test_every_model_makes_its_columns_of_no_rows_at_all(tmp_path, lakes):
+    """A log without metrics, metrics without a log: any raw table may be empty, and the types must not depend on it."""
+    lake = Lake(tmp_path, "nothing")
+    build(lake, Run("nothing"))
+    for model in models().values():
+        assert types(lake, model) == types(lakes[0], model), model.name
+
+
+def test_rows_come_in_the_order_of_their_key_or_another_fixed_one(lakes):
+    for model in models().values():
+        if model.query and model.grain != ("run",):
+            assert "order by" in model.query.lower().rsplit("\nfrom", 1)[-1], f"{model.name}: the last select has no `order by`"
+
+
+def test_no_model_makes_infinities_or_nan(lakes):
+    for lake in lakes:
+        with duckdb.connect() as con:
+            for model in models().values():
+                file = lake.path(model.name)
+                floats = [field.name for field in pq.read_schema(file) if str(field.type) == "double" and field.name != "le"]
+                for name in floats:
+                    query = (
+                        f"""select count(*) from read_parquet('{file}', hive_partitioning = false) where not isfinite("{name}")"""
+                    )
+                    assert con.sql(query).fetchall() == [(0,)], f"{model.name}.{name}"
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("-- grain: a\n-- column: a | A.\nselect 1 as a", "purpose"),
+        ("-- Says.\n-- column: a | A.\nselect 1 as a", "grain"),
+        ("-- Says.\n-- grain: a\nselect 1 as a", "column"),
+        ("-- Says.\n-- grain: a\n-- column: a\nselect 1 as a", "sentence"),
+    ],
+)
+def test_a_header_that_lacks_something_says_what(tmp_path, text, word):
+    (tmp_path / "model.sql").write_text(text)
+    with pytest.raises(ModelError, match=word):
+        from_sql(tmp_path / "model.sql")

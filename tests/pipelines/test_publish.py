@@ -1,0 +1,90 @@
+"""What an analysis leaves behind: a database that older DuckDB reads, tables, a summary that follows its schema."""
+
+from __future__ import annotations
+
+import json
+
+import duckdb
+import jsonschema
+import pyarrow.parquet as pq
+
+from pipelines import publish
+from pipelines.analysis import analyze
+from pipelines.models import Run
+
+
+def test_the_result_is_these_files_and_no_others(analyzed):
+    out = analyzed.analysis.out
+    assert sorted(path.name for path in out.iterdir()) == ["analysis.duckdb", "report.html", "summary.json", "tables"]
+    assert sorted(path.stem for path in (out / "tables").iterdir()) == sorted(model.table for model in publish.published())
+
+
+def test_every_contract_table_is_there_and_every_column_says_what_it_holds(analyzed):
+    with duckdb.connect(str(analyzed.analysis.database), read_only=True) as con:
+        tables = {name for (name,) in con.sql("select table_name from duckdb_tables() where schema_name = 'main'").fetchall()}
+        silent = con.sql("select table_name, column_name from duckdb_columns() where comment is null and not internal").fetchall()
+        unexplained = con.sql("select table_name from duckdb_tables() where comment is null").fetchall()
+    assert tables >= {*publish.CONTRACT_TABLES, "sources"}
+    assert (silent, unexplained) == ([], [])
+
+
+def test_the_database_is_in_the_format_that_duckdb_1_5_reads(analyzed):
+    """Bytes 12 to 19 of a DuckDB file are its storage version; 1.5 reads up to 68."""
+    version = int.from_bytes(analyzed.analysis.database.read_bytes()[12:20], "little")
+    assert version <= 68
+
+
+def test_the_database_and_the_parquet_files_hold_the_same(analyzed):
+    with duckdb.connect(str(analyzed.analysis.database), read_only=True) as con:
+        con.execute("set timezone = 'UTC'")
+        for file in sorted((analyzed.analysis.out / "tables").iterdir()):
+            assert con.sql(f"from {file.stem}").to_arrow_table().to_pylist() == pq.read_table(file).to_pylist(), file.stem
+
+
+def test_summary_follows_its_schema(analyzed_samples):
+    schema = json.loads(publish.SUMMARY_SCHEMA.read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for analyzed in analyzed_samples.values():
+        summary = json.loads((analyzed.analysis.out / "summary.json").read_text())
+        jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(summary)
+
+
+def test_the_schema_of_the_summary_is_that_of_the_models(analyzed):
+    with duckdb.connect(str(analyzed.analysis.database), read_only=True) as con:
+        made = publish.summary_schema(con)
+    assert json.loads(publish.SUMMARY_SCHEMA.read_text()) == made, "run `make schema`"
+
+
+def test_summary_has_null_for_what_no_number_can_say():
+    assert publish.plain({"a": float("nan"), "b": [float("inf"), 1.0]}) == {"a": None, "b": [None, 1.0]}
+
+
+def test_a_result_is_replaced_as_a_whole(tmp_path):
+    made, out = tmp_path / "made", tmp_path / "out"
+    for folder, tables in ((made, ("new",)), (out, ("old", "older"))):
+        (folder / "tables").mkdir(parents=True)
+        for table in tables:
+            (folder / "tables" / f"{table}.parquet").write_text(folder.name)
+        for name in (publish.DATABASE, publish.SUMMARY):
+            (folder / name).write_text(folder.name)
+    (out / publish.REPORT).write_text("of the old result")
+    (out / "notes.txt").write_text("the user's own")
+    publish.replace(made, out)
+    assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
+        "analysis.duckdb",
+        "notes.txt",
+        "summary.json",
+        "tables/new.parquet",
+    ]
+    assert {(out / name).read_text() for name in (publish.DATABASE, publish.SUMMARY)} == {"made"}
+
+
+def test_two_analyses_of_the_same_input_are_the_same_to_the_byte(analyzed, tmp_path):
+    again = analyze([analyzed.sample], tmp_path, Run(analyzed.sample.name))
+    for file in [*(analyzed.analysis.out / "tables").iterdir(), analyzed.analysis.out / "summary.json", analyzed.analysis.report]:
+        assert file.read_bytes() == (again.out / file.relative_to(analyzed.analysis.out)).read_bytes(), file.name
+
+
+def test_models_that_are_published_do_not_share_a_name():
+    names = [model.table for model in publish.published()]
+    assert len(names) == len(set(names))
