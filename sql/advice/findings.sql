@@ -294,6 +294,69 @@ cold as (
     where verdict = 'cold_start'
 ),
 
+runaway as (
+    select
+        engine,
+        verdict,
+        window_start,
+        window_end,
+        peak_at,
+        -- it costs others what it holds: more where they wait
+        case when max_waiting > 0 then 50 else 25 end as severity,
+        0.7 as confidence,
+        format(
+            '{} requests generated for {} without a pause, {} tokens each or more: an answer nobody limited.',
+            max_running, spoken_duration(window_s), spoken_count(peak_weight)
+        ) as summary,
+        list_filter(
+            [
+                format('No prompt was computed in that time, and {} requests ran throughout.', max_running),
+                format('KV usage rose to {:.0f} %.', 100 * max_kv_usage_ratio),
+                case when max_waiting > 0 then format('Up to {} requests waited behind them.', max_waiting) end,
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence,
+        []::varchar[] as evidence_against,
+        ['The requests'' own max_tokens: --enable-log-requests, or OpenTelemetry spans.'] as missing,
+    from facts
+    where verdict = 'runaway_generation'
+),
+
+uneven as (
+    select
+        facts.engine,
+        facts.verdict,
+        facts.window_start,
+        facts.window_end,
+        facts.peak_at,
+        100 * sqrt(1 - ratio(loads.mean_running, loads.running)) * 0.7 as severity,
+        0.85 as confidence,
+        format(
+            'The load is uneven: this engine runs {:.0f} requests where the {} engines run {:.1f} on average and one only {:.0f}.',
+            loads.running, loads.ranks, loads.mean_running, loads.least_running
+        ) as summary,
+        [format('Held for {} of the time observed.', spoken_duration(facts.seconds))] as evidence,
+        []::varchar[] as evidence_against,
+        []::varchar[] as missing,
+    from facts
+    left join (
+        select
+            facts.engine,
+            facts.window_start,
+            avg(rank_loads.running) as running,
+            avg(rank_loads.mean_running) as mean_running,
+            avg(rank_loads.least_running) as least_running,
+            max(rank_loads.ranks) as ranks,
+        from facts
+        inner join core.rank_loads
+            on rank_loads.engine = facts.engine
+            and rank_loads.sampled_at between facts.window_start and facts.window_end
+        where facts.verdict = 'imbalance'
+        group by all
+    ) as loads using (engine, window_start)
+    where facts.verdict = 'imbalance'
+),
+
 stalled as (
     select
         engine,
@@ -338,6 +401,10 @@ from (
     from slow
     union all by name
     from cold
+    union all by name
+    from runaway
+    union all by name
+    from uneven
     union all by name
     from stalled
 )

@@ -39,6 +39,11 @@ progress as (
     from core.counter_intervals
     where signal = 'prompt_tokens'
     group by all
+    union all
+    select engine, sampled_at, max(prompt_tokens_per_s) as prompt_tokens
+    from staging.engine_samples
+    where engine not in (select engine from core.counter_intervals where signal = 'prompt_tokens')
+    group by all
 ),
 
 spells as (
@@ -59,27 +64,39 @@ judged as (
         *,
         max(running) over near as near_running,
         max(kv_usage_ratio) over near as near_usage_ratio,
+        max(running) over near > min(running) over near as is_running_moving,
     from spells
     window near as (partition by engine, spell order by sampled_at rows between 2 preceding and 2 following)
+),
+
+needed as (
+    select
+        judged.*,
+        progress.prompt_tokens,
+        -- what the head needs: a mean prompt where the engine told their lengths, else what a running request holds on average
+        coalesce(
+            ratio(prompts.mean_prompt_tokens + judged.block_size, judged.kv_capacity_tokens),
+            ratio(judged.kv_usage_ratio, judged.running)
+        ) as head_need_ratio,
+    from judged
+    left join prompts using (engine)
+    left join progress using (engine, sampled_at)
 )
 
 select
-    judged.engine,
-    judged.sampled_at,
-    judged.scrape_s,
-    judged.waiting,
-    judged.spell,
+    engine,
+    sampled_at,
+    scrape_s,
+    waiting,
+    spell,
     case
-        when judged.deferred >= judged.waiting then 'deferred'
-        when judged.near_running >= judged.max_num_seqs then 'max_num_seqs'
-        when judged.near_usage_ratio >= 0.95 then 'kv_capacity'
-        when judged.near_usage_ratio + ratio(prompts.mean_prompt_tokens + judged.block_size, judged.kv_capacity_tokens) >= 1 then 'kv_capacity'
-        -- room for the head in batch and pool, and prompts being worked off: what is short is the token budget of a step
-        when judged.max_num_seqs is not null and judged.near_usage_ratio is not null and progress.prompt_tokens > 0 then 'token_budget'
+        when deferred >= waiting then 'deferred'
+        when near_running >= max_num_seqs then 'max_num_seqs'
+        when near_usage_ratio >= 0.95 or near_usage_ratio + head_need_ratio >= 1 then 'kv_capacity'
+        -- room for the head in the pool, slots not at their limit, and prompts being worked off: short is the token budget of a step
+        when near_usage_ratio is not null and prompt_tokens > 0 and (max_num_seqs is not null or is_running_moving) then 'token_budget'
         else 'unknown'
     end as cause,
-    ratio(prompts.mean_prompt_tokens + judged.block_size, judged.kv_capacity_tokens) as head_need_ratio,
-from judged
-left join prompts using (engine)
-left join progress using (engine, sampled_at)
-order by judged.engine, judged.sampled_at
+    head_need_ratio,
+from needed
+order by engine, sampled_at

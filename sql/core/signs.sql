@@ -103,6 +103,31 @@ cold as (
         and is_young
 ),
 
+runaway as (
+    select
+        engine,
+        'runaway_generation' as verdict,
+        stretch_start as sign_start,
+        stretch_end as sign_end,
+        tokens_per_request as weight,
+    from core.generation_stretches
+    -- longer than nearly any answer a person waits for; a few requests, for a batch of many is a batch job
+    where tokens_per_request >= 8192 and running <= 4
+),
+
+uneven as (
+    select
+        loads.engine,
+        'imbalance' as verdict,
+        loads.sampled_at as sign_start,
+        plus_seconds(loads.sampled_at, states.scrape_s) as sign_end,
+        loads.running - loads.mean_running as weight,
+    from core.rank_loads as loads
+    inner join core.engine_states as states using (engine, sampled_at)
+    -- one rank with twice its share and at least four requests more than the idlest: less is chance
+    where loads.is_busiest and loads.running >= 2 * loads.mean_running and loads.running - loads.least_running >= 4
+)
+
 from waiting
 union all
 from preempted
@@ -118,4 +143,8 @@ union all
 from stuck_by_log
 union all
 from cold
+union all
+from runaway
+union all
+from uneven
 order by engine, verdict, sign_start, sign_end, weight
