@@ -25,6 +25,11 @@ FORMAT_MODULES = (
     "parsers.sglang_engine_log",
     "parsers.sglang_request_log",
     "parsers.sglang_api_json",
+    "parsers.llamacpp_server_log",
+    "parsers.llamacpp_api_json",
+    "parsers.tensorrt_llm_engine_log",
+    "parsers.tensorrt_llm_iterations",
+    "parsers.tensorrt_llm_kv_events",
     "parsers.lmcache_log",
 )
 

@@ -133,6 +133,7 @@ COLUMNS: dict[str, Column] = {
     "inference_s": Column(REAL, "s", "First scheduling to last token."),
     "requeue_s": Column(REAL, "s", "Waiting to run again after preemptions; 0 where there was none, null where the engine does not say."),
     "cached_tokens": Column(INT, "tokens", "Prompt tokens found in the prefix cache when it first ran."),
+    "computed_tokens": Column(INT, "tokens", "Prompt tokens computed for it; those found in a cache are not among them."),
     "max_tokens": Column(INT, "tokens", "Output limit the request asked for."),
     # KV-cache events, one row per block (one row in all for `cleared`)
     "seq": Column(INT, "", "Sequence number of the batch; gaps are lost batches, a fall is a restart."),
@@ -178,6 +179,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "spans": (
         *_WHERE, "instance", "name", "request_id", "start_at", "end_at", "input_tokens", "output_tokens", "max_tokens", "ttft_s",
         "e2e_s", "queue_s", "prefill_s", "decode_s", "inference_s", "preemptions", "requeue_s", "cached_tokens",
+        "computed_tokens",
     ),
     "kv_events": (
         *_WHERE, "instance", "seq", "event_index", "at_utc", "dp_rank", "event", "block_hash", "parent_hash", "block_size", "medium",

@@ -8,12 +8,13 @@ which answers with rows. A line that has a signal and gave no row is not underst
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from parsers.log_prefix import COLOUR, Record, records
+from parsers.log_prefix import COLOUR, DATE_TIME, QUOTE, Record, records
 from parsers.source import Account, InputError, Sink, Source
 
 COLOURS = re.compile(COLOUR)
@@ -21,6 +22,7 @@ ROWS_PER_WRITE = 50_000
 HEAD_LINES = 2_000
 
 Row = tuple[str, dict[str, Any]]  # table, columns
+HELD: Row = ("", {})  # of a line that is understood and whose values go into the row of a later one
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Rows:
     def add(self, line: int, row: Row) -> None:
         """Keep one row of a line."""
         table, columns = row
+        if not table:
+            return
         self.waiting.setdefault(table, []).append({"source": self.source, "line": line, **columns})
         self.count += 1
         if self.count >= ROWS_PER_WRITE:
@@ -65,21 +69,39 @@ class Rows:
         self.waiting, self.count = {}, 0
 
 
-def entries(text: str, start: re.Pattern[str]) -> list[Entry]:
-    """The records of a physical line. A stamp that is no date makes it no record of a log."""
-    found: list[Entry] = []
+def entries(text: str, start: re.Pattern[str]) -> Iterator[Entry]:
+    """The records of a physical line that begin as `start` says: usually one, several where writers glued them.
+
+    Engines print what users wrote in quotes: nothing behind the first quote is taken for the start of a record.
+    """
     for record in records(text, start):
-        try:
-            found.append(Entry(record.message, record.text[: record.start], _columns(record)))
-        except ValueError:
-            continue
-    return found
+        quote = QUOTE.search(record.text, record.start, record.end)
+        starts = [found.start() for found in start.finditer(record.text, record.start, quote.start() if quote else record.end)]
+        shared = _columns(record)
+        before = 0
+        for at, end in zip(starts, [*starts, record.end][1:], strict=True):
+            prefix = record.text[before:at]
+            yield Entry(record.text[at:end], prefix, shared | _stamps(prefix))
+            before = at
 
 
 def _columns(record: Record) -> dict[str, Any]:
-    stamps = {hole.column: hole.kind.value_of(record.text[hole.start : hole.end]) for hole in record.holes}
-    columns = {"process": record.process, "engine": record.engine, **record.fixed, **stamps}
+    """What the record's own prefix and its wrapper say."""
+    columns: dict[str, Any] = {"process": record.process, "engine": record.engine, **record.fixed}
+    for hole in record.holes:
+        with suppress(ValueError):  # a stamp that is no date
+            columns[hole.column] = hole.kind.value_of(record.text[hole.start : hole.end])
     return {name: value for name, value in columns.items() if value is not None}
+
+
+def _stamps(prefix: str) -> dict[str, datetime]:
+    """The absolute time in a prefix, which a collector wrote, and the engine's own without a zone."""
+    found: dict[str, datetime] = {}
+    for stamp in DATE_TIME.finditer(prefix):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(stamp[0].replace(",", "."))
+            found.setdefault(*(("at_utc", moment.astimezone(UTC)) if moment.tzinfo else ("at_local", moment)))
+    return found
 
 
 def read_log(source: Source, sink: Sink, grammar: Grammar, read: Callable[[str], Iterable[Row]]) -> Account:
