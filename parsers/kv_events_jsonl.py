@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -34,35 +33,17 @@ MASK = 2**64 - 1
 _INT64 = range(-(2**63), 2**63)
 
 _COLUMNS = (
-    "line",
-    "seq",
-    "event_index",
-    "at_utc",
-    "dp_rank",
-    "event",
-    "block_hash",
-    "parent_hash",
-    "block_size",
-    "medium",
-    "group_idx",
-)
-_EVENTS = {"BlockStored": "stored", "BlockRemoved": "removed", "AllBlocksCleared": "cleared"}
+    "line", "seq", "event_index", "at_utc", "dp_rank", "event", "block_hash", "parent_hash", "block_size", "medium", "group_idx",
+)  # fmt: skip
 # Fields of a tagged array by position, after its tag; 0.9 to 0.23 only ever added some at the end.
 _POSITIONS = {
     "BlockStored": (
-        "block_hashes",
-        "parent_block_hash",
-        "token_ids",
-        "block_size",
-        "lora_id",
-        "medium",
-        "lora_name",
-        "extra_keys",
+        "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
         "group_idx",
     ),
     "BlockRemoved": ("block_hashes", "medium", "group_idx"),
     "AllBlocksCleared": (),
-}
+}  # fmt: skip
 _TOKEN_IDS = re.compile(rb'"token_ids"\s*:\s*\[[\d\s,]*\]')
 
 _HEAD_START = re.compile(rb"\s*(?:\{|\[\s*-?\d)")
@@ -84,14 +65,13 @@ def parse(source: Source, sink: Sink) -> Account:
             for line in stream:
                 account.lines += 1
                 try:
-                    found = _rows_of(line)
+                    found = _rows_of(line, account.lines)
                 except NotAnEventError:
                     account.misread(account.lines)
                     continue
                 if found:
                     account.used += 1
-                    number = account.lines
-                    rows += [(number, *row) for row in found]
+                    rows += found
                 else:
                     account.ignored += 1
                 if len(rows) >= BATCH_ROWS:
@@ -113,8 +93,8 @@ def _write(rows: list[Row], name: str, sink: Sink) -> None:
         sink.write("kv_events", pa.RecordBatch.from_pydict({"source": pa.repeat(name, len(rows)), **columns}))
 
 
-def _rows_of(line: bytes) -> list[Row]:
-    """The rows of one line, without its number; none for a blank line or an empty batch."""
+def _rows_of(line: bytes, number: int) -> list[Row]:
+    """The rows of one line; none for a blank line or an empty batch."""
     if not line.strip():
         return []
     record = decode_line(_TOKEN_IDS.sub(b'"token_ids":null', line))
@@ -131,12 +111,12 @@ def _rows_of(line: bytes) -> list[Row]:
         raise NotAnEventError
     at = unix_microseconds(stamp)
     rank = _int(batch[2]) if len(batch) > 2 else None
-    blocks = (block for event in batch[1] for block in _blocks(event))
-    return [(seq, index, at, rank, *block) for index, block in enumerate(blocks)]
+    blocks = [block for event in batch[1] for block in _blocks(event)]
+    return [(number, seq, index, at, rank, *block) for index, block in enumerate(blocks)]
 
 
-def _blocks(event: object) -> Iterator[Row]:
-    """Each block of one event: event, block_hash, parent_hash, block_size, medium, group_idx."""
+def _blocks(event: object) -> list[Row]:
+    """Each block of one event: event, block_hash, parent_hash, block_size, medium, group_idx. None for a type not read."""
     if isinstance(event, list) and event and isinstance(event[0], str):
         fields: dict[str, Any] = dict(zip(_POSITIONS.get(event[0], ()), event[1:], strict=False))
         kind = event[0]
@@ -144,28 +124,26 @@ def _blocks(event: object) -> Iterator[Row]:
         fields, kind = event, event["type"]
     else:
         raise NotAnEventError
-    if kind not in _EVENTS:
-        return
+    if kind not in _POSITIONS:
+        return []
     medium, group = _text(fields.get("medium")), _int(fields.get("group_idx"))
     if kind == "AllBlocksCleared":
-        yield _EVENTS[kind], None, None, None, medium, group
-        return
+        return [("cleared", None, None, None, medium, group)]
     hashes = fields.get("block_hashes")
     if not isinstance(hashes, list):
         raise NotAnEventError
-    is_stored = kind == "BlockStored"
-    parent = fields.get("parent_block_hash") if is_stored else None
-    parent = None if parent is None else fold(parent)
-    size = _int(fields.get("block_size")) if is_stored else None
-    for each in hashes:
-        folded = fold(each)
-        yield _EVENTS[kind], folded, parent, size, medium, group
-        parent = folded if is_stored else None
+    blocks = [fold(each) for each in hashes]
+    if kind == "BlockRemoved":
+        return [("removed", block, None, None, medium, group) for block in blocks]
+    first = fields.get("parent_block_hash")
+    parents = [None if first is None else fold(first), *blocks]
+    size = _int(fields.get("block_size"))
+    return [("stored", block, parent, size, medium, group) for block, parent in zip(blocks, parents, strict=False)]
 
 
 def fold(block_hash: object) -> int:
     """A block hash as 64 bits: numbers keep their low 64, text and bytes get a digest that is the same in every file."""
-    if isinstance(block_hash, int) and not isinstance(block_hash, bool):
+    if type(block_hash) is int:  # a bool is no hash
         return block_hash & MASK
     if isinstance(block_hash, list) and all(isinstance(each, int) and 0 <= each < 256 for each in block_hash):
         data = bytes(block_hash)
@@ -177,7 +155,7 @@ def fold(block_hash: object) -> int:
 
 
 def _int(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value in _INT64 else None
+    return value if type(value) is int and value in _INT64 else None  # a bool is no number
 
 
 def _text(value: object) -> str | None:

@@ -88,7 +88,7 @@ class _Reader:
             elif index == NOT_KEPT:
                 account.ignored += 1
             elif (value := number(value_text)) is None:
-                account.misread(account.lines)
+                self._read_unknown(line)  # its own time, set apart by a tab
             else:
                 account.used += 1
                 add(index, value, self.scrape_time)

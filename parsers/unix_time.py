@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-_SCALES = ((1e11, 1_000_000, 1), (1e14, 1_000, 1), (1e17, 1, 1), (1e20, 1, 1_000))  # up to the year 5138 in each unit
+_SCALES = ((1e11, 1_000_000, 1), (1e14, 1_000, 1), (1e17, 1, 1), (1e20, 1, 1_000))  # 1970 to 5138 in each unit
 
 
 def unix_microseconds(stamp: float) -> int | None:
     """Microseconds since 1970 of a stamp in seconds, milli-, micro- or nanoseconds, told by its size; None for no such stamp."""
     for limit, factor, divisor in _SCALES:
-        if abs(stamp) < limit:
+        if 0 <= stamp < limit:
             return stamp * factor // divisor if isinstance(stamp, int) else round(stamp * factor / divisor)
-    return None  # beyond any clock, or NaN
+    return None  # before or beyond any engine's clock, or NaN

@@ -6,10 +6,14 @@ from datetime import datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from hypothesis import settings
 
 from parsers import Account, Format, InputError, Sink, Source
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"  # real recordings, where they are kept beside the checkout
+
+settings.register_profile("no_deadline", deadline=None)  # how long an example takes says more of the machine than of the parser
+settings.load_profile("no_deadline")
 
 
 @dataclass(frozen=True)
