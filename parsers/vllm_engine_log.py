@@ -1,0 +1,250 @@
+"""vLLM server log, every era: 0.2.7 to 0.33, V0 and V1, the Python server and the Rust frontend.
+
+    INFO 01-23 06:33:37 metrics.py:396] Avg prompt throughput: 0.0 tokens/s, … GPU KV cache usage: 92.1%, CPU KV …: 0.0%.
+    (APIServer pid=1) INFO 11-29 13:06:38 [loggers.py:335] Engine 000: Avg prompt throughput: 790.0 tokens/s, … Running: 15 reqs …
+    (APIServer pid=1) INFO 11-29 13:06:38 [log_stats.rs:270] Avg prompt tput: 790.0 toks/s, … Reqs Running: 15, Waiting: 3, …
+                                                                                                            -> engine_samples
+    (APIServer pid=1) INFO … Engine 000: Iteration(4211): 1 context requests, 1984 context tokens, …        -> iteration_steps
+    (EngineCore pid=2) INFO … [kv_cache_utils.py:2327] CPU KV cache size: 4,096 tokens, Maximum …           -> engine_config
+    WARNING 08-20 10:18:39 scheduler.py:1141] Sequence group 147 is preempted by PreemptionMode.RECOMPUTE … -> engine_events
+    (APIServer pid=1) INFO … [request_logger.py:65] Received request cmpl-7: params: SamplingParams(…       -> request_lines
+
+Fields come and go between versions, so each is looked up by its name; a field the line lacks is null, never zero. The stamp has
+no year and no zone: the year is a placeholder, and `pipelines.clock` supplies both. What a user wrote is never kept.
+
+Most lines of a log carry no signal and are only counted. A line that has one is read slowly the first time its shape is seen
+(`parsers.log_prefix`, then `parsers.vllm_log_lines`); all others of that shape are read together (`parsers.line_shapes`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from parsers import Format
+from parsers.columns import PLACEHOLDER_YEAR, schema
+from parsers.line_shapes import Shape
+from parsers.log_prefix import COLOUR, HEADER, Record, records
+from parsers.source import Account, InputError, Sink, Source, lines_of
+from parsers.vllm_log_lines import READERS, Reading, read_stats
+
+CHUNK_BYTES = 8 << 20
+ROWS_PER_WRITE = 200_000
+FORMAT_TABLES = ("engine_samples", "iteration_steps", "engine_config", "engine_events", "request_lines")
+MOST_SHAPES = 64  # kept from chunk to chunk
+MOST_LESSONS = 12  # shapes learned in one chunk that fit few of its lines, before the rest of it is read slowly
+
+# A line with none of these carries no signal. Literals only: this runs over every byte of the file.
+SIGNALS = (
+    r"Avg prompt t|Running: |Iteration\(|Prefix cache hit rate: GPU|is preempted by"
+    r"|Received request |Added request |Finished request |Aborted request| aborted\.| failed \("
+    r"|KV cache size: |Maximum concurrency for | blocks: |KV cache memory: | GiB for KV cache|for KV Cache is |weights took "
+    r"|Model loading took |num_gpu_blocks|max_model_len: |max model len |block size to |max_num_batched_tokens|Defaulting "
+    r"|api_server_count|Asynchronous scheduling|offloading spec|CPU blocks \(|connector with name"
+    r"|server version |  version |  model   |args: |LLM engine \(v"
+    r"|\[shutdown\] |Shutting down FastAPI|EngineDeadError|OutOfMemoryError|out of memory|died unexpectedly|fatal error"
+    r"|reset prefix cache|pause state to | is too long and |disabling stats logging"
+)
+# A line with one of these that gives no row is one not understood, rather than one of no interest.
+MUST_BE_UNDERSTOOD = re.compile(r"Avg prompt t(?:hroughput|put): |Iteration\(\d|KV cache size: |# GPU blocks: | is preempted by ")
+# Where a message starts behind a prefix of a user's own making.
+MESSAGE_START = re.compile(
+    r"(?:Engine \d+: |\d+ Engines Aggregated: )?(?:Avg prompt t(?:hroughput|put): |Iteration\(\d+\): )|Running: \d+ reqs, "
+    r"|# \w+ blocks: |[A-Z]\w* KV cache size: |Maximum concurrency for |Prefix cache hit rate: GPU|Sequence group \S+ is preem"
+    r"|(?:Received|Added|Finished|Aborted) request|Initializing an? |(?:non-default )?args: |vLLM (?:API )?server version "
+)
+
+
+@dataclass
+class _Log:
+    """One log being read: what is known of it so far, and the rows not yet written."""
+
+    source: Source
+    sink: Sink
+    account: Account = field(default_factory=Account)
+    shapes: dict[Shape, None] = field(default_factory=dict)  # in order of use
+    pool_is_cpu: bool = False  # V0's `GPU KV cache usage` is then of no pool
+    frames: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    slow_rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    waiting_rows: int = 0
+    december: int | None = None  # line of the first stamp in December, and of the first in January behind it
+    january: int | None = None
+
+    def take(self, chunk: bytes) -> None:
+        """Read a chunk of whole lines."""
+        lines = _split(_text(chunk))
+        signal = lines.str.contains(SIGNALS)
+        numbers = signal.arg_true().cast(pl.Int64) + self.account.lines + 1
+        self.account.lines += len(lines)
+        self.account.ignored += len(lines) - len(numbers)
+        left = pl.DataFrame({"line": numbers, "text": _without_colour(lines.filter(signal))})
+        for shape in list(self.shapes):
+            left = self._read_together(shape, left)
+        lessons = MOST_LESSONS
+        while lessons and left.height:
+            shape = self._read_slowly(*left.row(0))
+            left = left.slice(1)
+            if shape:
+                before = left.height
+                left = self._read_together(shape, left)
+                lessons -= before - left.height < 16
+        for line, text in left.iter_rows():
+            self._read_slowly(line, text)
+        self.shapes = dict.fromkeys(list(self.shapes)[-MOST_SHAPES:])
+        if self.waiting_rows >= ROWS_PER_WRITE:
+            self.write()
+
+    def _read_together(self, shape: Shape, lines: pl.DataFrame) -> pl.DataFrame:
+        """Read every line that is of the shape; the lines that are not."""
+        rows, others = shape.read(lines) if lines.height else (lines, lines)
+        if others.height < lines.height:
+            self.shapes.pop(shape, None)
+            self.shapes[shape] = None
+            self.account.used += rows.height
+            self.waiting_rows += rows.height
+            self.frames.setdefault(shape.table, []).append(rows.with_columns(pl.lit(v).alias(name) for name, v in shape.fixed))
+        return others
+
+    def _read_slowly(self, line: int, text: str) -> Shape | None:
+        """Read one line, count it, and say what shape it has where others like it are to be expected."""
+        readings: list[tuple[Record, Reading]] = []
+        for record in records(text.rstrip("\r\n"), MESSAGE_START):
+            for reading in self._readings(record):
+                try:
+                    row = reading.row(record)
+                except ValueError:  # a stamp such as 13-45 99:00:00: no record of this log
+                    continue
+                self.slow_rows.setdefault(reading.table, []).append({"line": line, **row})
+                readings.append((record, reading))
+        self.waiting_rows += len(readings)
+        if readings:
+            self.account.used += 1
+        elif MUST_BE_UNDERSTOOD.search(text):
+            self.account.misread(line)
+        else:
+            self.account.ignored += 1
+        if len(readings) != 1 or not readings[0][1].teaches:
+            return None
+        record, reading = readings[0]
+        return Shape.of(text, reading.table, reading.fixed, reading.holes)
+
+    def _readings(self, record: Record) -> Iterator[Reading]:
+        """What each reader makes of a record."""
+        yield from read_stats(record, pool_is_cpu=self.pool_is_cpu)
+        for reader in READERS:
+            for reading in reader(record):
+                if reading.fixed.get("key") == "device":
+                    self._pool_is_cpu(is_cpu="cpu" in reading.fixed["value_text"])
+                yield reading
+
+    def _pool_is_cpu(self, *, is_cpu: bool) -> None:
+        """Note the engine's device: what was learned of statistics lines on another does not hold."""
+        if is_cpu != self.pool_is_cpu:
+            self.pool_is_cpu = is_cpu
+            self.shapes.clear()
+
+    def write(self) -> None:
+        """Write the rows held, in the order of their lines, and in the year after where New Year lies before them."""
+        if not self.waiting_rows:
+            return
+        tables = {table: self._rows(table) for table in {*self.frames, *self.slow_rows}}
+        self._notice_new_year(list(tables.values()))
+        for table, rows in tables.items():
+            dated = _in_the_year_after(rows, self.january) if self.january else rows
+            self.sink.write(table, dated.with_columns(source=pl.lit(self.source.name)).to_arrow(compat_level=PLAIN_ARROW))
+        self.frames, self.slow_rows, self.waiting_rows = {}, {}, 0
+
+    def _rows(self, table: str) -> pl.DataFrame:
+        """The rows held for a table, in the order of their lines."""
+        slow = pl.DataFrame(self.slow_rows.get(table, []), schema=TYPES[table])
+        rows = pl.concat([slow, *self.frames.get(table, [])], how="diagonal_relaxed")
+        return rows if rows["line"].is_sorted() else rows.sort("line", maintain_order=True)
+
+    def _notice_new_year(self, tables: list[pl.DataFrame]) -> None:
+        """Remember the first line of December, and the first of January behind it: stamps without a year begin again there."""
+        months = pl.concat(rows.filter(NO_YEAR).select("line", month=pl.col("at_local").dt.month()) for rows in tables)
+        if self.december is None:
+            self.december = months.filter(month=12)["line"].min()
+        if self.december is not None and self.january is None:
+            self.january = months.filter(pl.col("month") == 1, pl.col("line") > self.december)["line"].min()
+
+
+NO_YEAR = pl.col("at_local").dt.year() == PLACEHOLDER_YEAR
+TYPES = {table: pl.from_arrow(schema(table).empty_table()).schema for table in FORMAT_TABLES}
+PLAIN_ARROW = pl.CompatLevel.oldest()  # without string views, which Parquet writers do not take
+
+
+def _in_the_year_after(rows: pl.DataFrame, january: int) -> pl.DataFrame:
+    """The rows with stamps of no year moved by one year from the line `january` on; a late straggler of December stays."""
+    is_after = NO_YEAR & (pl.col("line") >= january) & (pl.col("at_local").dt.month() < 12)
+    return rows.with_columns(at_local=pl.when(is_after).then(pl.col("at_local").dt.offset_by("1y")).otherwise("at_local"))
+
+
+def _text(chunk: bytes) -> bytes:
+    """The chunk as UTF-8, the same lines; bytes that are no text become the replacement character."""
+    return chunk if chunk.isascii() else chunk.decode("utf-8", "replace").encode()
+
+
+def _without_colour(lines: pl.Series) -> pl.Series:
+    """The lines without colour codes, raw or escaped."""
+    return lines.str.replace_all(COLOUR, "") if lines.str.contains(COLOUR).any() else lines
+
+
+def _split(chunk: bytes) -> pl.Series:
+    """The lines of a chunk, each with its newline. They stay where they are: an Arrow array over the chunk's own bytes."""
+    octets = pl.Series(pa.Array.from_buffers(pa.uint8(), len(chunk), [None, pa.py_buffer(chunk)]))
+    ends = (octets == ord("\n")).arg_true().cast(pl.Int32) + 1
+    starts = pl.concat([pl.Series([0], dtype=pl.Int32), ends])
+    if not chunk.endswith(b"\n"):
+        starts = pl.concat([starts, pl.Series([len(chunk)], dtype=pl.Int32)])
+    offsets = starts.to_arrow().buffers()[1]
+    return pl.Series(pa.StringArray.from_buffers(len(starts) - 1, offsets, pa.py_buffer(chunk)))
+
+
+def parse(source: Source, sink: Sink) -> Account:
+    """Read one log. A file cut in the middle keeps what came before the cut, and says so in `Account.error`."""
+    log = _Log(source, sink)
+    with source.open() as stream:
+        try:
+            for chunk in lines_of(stream, CHUNK_BYTES):
+                log.take(chunk)
+        except InputError as error:
+            if not log.account.lines:
+                raise
+            log.account.error = str(error)
+    log.write()
+    return log.account
+
+
+# An access line of uvicorn for a route a vLLM server has, as other servers have too.
+ACCESS = re.compile(r'INFO: +[\d.:a-f\[\]]+ - "(?:GET|POST) /(?:v1/|metrics|health)')
+
+
+def detect(head: bytes) -> float:
+    """How sure it is that this is the log of a vLLM server."""
+    text = re.sub(COLOUR, "", head.decode("utf-8", "replace"))
+    lines = text.splitlines()
+    messages = [record.message for line in lines[:2000] for record in records(line, MESSAGE_START) if record.message]
+    if any(MESSAGE_START.match(message) for message in messages):
+        return 0.95
+    if any(HEADER.search(line) for line in lines):
+        return 0.6
+    return 0.1 if ACCESS.search(text) else 0.0
+
+
+FORMAT = Format(
+    name="vllm_engine_log",
+    title="vLLM server log",
+    engine_kind="vllm",
+    versions="0.2.7 to 0.33",
+    can_tell="load, KV usage and queue every few seconds; capacity, settings; V0 preemption warnings; work per step where logged",
+    cannot_tell="V1 preemptions and recomputation, unless --enable-logging-iteration-details was on; when requests finished",
+    tables=FORMAT_TABLES,
+    detect=detect,
+    parse=parse,
+)
