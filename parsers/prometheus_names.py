@@ -3,6 +3,8 @@
     vllm:num_requests_running{engine="0",model_name="llama"}            -> engine 0, model llama
     ray_vllm_num_preemptions_total{engine="1",WorkerId="ab"}            -> vllm:num_preemptions_total, engine 1, WorkerId=ab
     sglang:queue_time_seconds_bucket{dp_rank="0",le="0.5",tp_rank="0"}  -> engine 0, le 0.5, labels tp_rank=0
+    trtllm:kv_cache_utilization{model_name="llama"}                     -> trtllm_kv_cache_utilization
+    nv_trt_llm_request_metrics{request_type="waiting"}                  -> nv_trt_llm_request_metrics:waiting
     vllm:cache_config_info{block_size="16",num_gpu_blocks="12000",…}    -> the sample, and its labels as `engine_config` rows
 
 Shared by the text and the JSON reader, so that a series has the same identity whichever way it was saved. Everything else a
@@ -17,7 +19,11 @@ from dataclasses import dataclass
 
 # Ray and some gateways turn the colon into an underscore; Ray also prefixes.
 _FAMILY = re.compile(r"(?:ray_)?(vllm|sglang|llamacpp|lmcache)[:_](?=.)")
-_AS_EXPOSED = re.compile(r"trtllm|dynamo_|DCGM_FI_|process_start_time_seconds$|up$")
+_AS_EXPOSED = re.compile(
+    r"trtllm_|nv_trt_llm_|dynamo_|kvbm_|inference_pool_|inference_extension_|llm_d_|DCGM_FI_|process_start_time_seconds$|up$"
+)
+# Triton's TensorRT-LLM backend exposes several quantities under one name, told apart by one of these labels.
+_QUANTITY_LABELS = ("request_type", "kv_cache_block_type", "inflight_batcher_specific_metric", "memory_type")
 
 ENGINE_LABELS = ("engine", "dp_rank", "engine_idx")
 MODEL_LABELS = ("model_name", "model")
@@ -52,6 +58,8 @@ def kept_name(name: str) -> str | None:
         return None
     if family := _FAMILY.match(name):
         return f"{family[1]}:{name[family.end() :]}"
+    if name.startswith("trtllm:"):  # as Dynamo up to 0.7 exposes it
+        name = name.replace(":", "_", 1)
     return name if _AS_EXPOSED.match(name) else None
 
 
@@ -59,6 +67,8 @@ def identity(name: str, labels: Mapping[str, str]) -> Series:
     """Whose series it is: the labels that name server, engine and model become columns, the others one sorted text."""
     rest = {key: value for key, value in labels.items() if key not in ("job", "__name__")}
     engine, model, instance = (_take_first(rest, keys) for keys in (ENGINE_LABELS, MODEL_LABELS, INSTANCE_LABELS))
+    if name.startswith("nv_trt_llm_") and (quantity := _take_first(rest, _QUANTITY_LABELS)):
+        name = f"{name}:{quantity}"
     bound = rest.get("le")
     le = number(bound) if bound is not None else None
     if le is not None:
