@@ -14,7 +14,8 @@ with said as (
         row_number() over (
             partition by engines.engine, settings.key
             -- what was said of the engine itself stands above what was said of its server
-            order by settings.engine = engines.engine desc, settings.said_at desc nulls last, settings.source desc, settings.line desc
+            order by settings.engine = engines.engine desc, settings.said_at desc nulls last, settings.source desc,
+                settings.line desc
         ) as nth_last,
     from core.engines
     inner join staging.settings

@@ -1,7 +1,7 @@
 -- Memory the GPUs had free at their fullest moment, where the GPU exporter was scraped too.
 --
--- Advice to use more GPU memory needs this measurement. Which GPU serves which engine the exporter does not say, so the fullest GPU
--- of the run speaks for all.
+-- Advice to use more GPU memory needs this measurement. Which GPU serves which engine the exporter does not say, so the fullest
+-- GPU of the run speaks for all.
 --
 -- grain: engine
 -- column: engine            | Engine.

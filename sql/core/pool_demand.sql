@@ -5,15 +5,15 @@
 --
 --     N · m + z · sqrt(N · v) <= C      =>      sqrt(N) <= (sqrt(z² · v + 4 · m · C) - z · sqrt(v)) / (2 · m)
 --
--- with z = 1.645 for p = 5 % and z = 2.326 for p = 1 %. Where no input tells lengths, m is what a running sequence was seen to hold
--- (KV usage times pool over running), and its deviation is taken for half of that, between one length for all (0.1) and open chat (0.7).
--- Sequences that share a prefix need less than this.
+-- with z = 1.645 for p = 5 % and z = 2.326 for p = 1 %. Where no input tells lengths, m is what a running sequence was seen to
+-- hold (KV usage times pool over running), and its deviation is taken for half of that, between one length for all (0.1) and open
+-- chat (0.7). Sequences that share a prefix need less than this.
 --
 -- grain: engine, scope
 -- column: engine                | Engine.
 -- column: scope                 | run, pressure or calm: whose lengths.
 -- column: requests              | Requests the lengths are of; NULL for the method `usage`.
--- column: pool_tokens           | Tokens the pool can hold; one block is the engine's own on vLLM V1.
+-- column: pool_tokens           | Tokens the pool can hold, less a block that vLLM V1 keeps for itself; NULL where not known.
 -- column: held_tokens           | Tokens one running sequence holds on average.
 -- column: held_deviation_tokens | Its standard deviation.
 -- column: prompt_share          | Share of it that is prompt; NULL where lengths are not known.
@@ -30,28 +30,37 @@ with pools as (
             - case when engine_kind = 'vllm' and coalesce(engine_generation, 'v1') = 'v1' then coalesce(block_size, 0) else 0 end
             as pool_tokens,
     from core.engines
-    where kv_capacity_tokens > 0
+    where coalesce(kv_capacity_tokens, 1) > 0
 ),
 
 measured as (
     select
-        states.engine,
+        engine,
         'run' as scope,
         null::bigint as requests,
-        sum(states.kv_usage_ratio * pools.pool_tokens) / sum(states.running) as held_tokens,
-        0.5 * sum(states.kv_usage_ratio * pools.pool_tokens) / sum(states.running) as held_deviation_tokens,
+        sum(kv_usage_ratio) / sum(running) as held_share,
+        0.5 * sum(kv_usage_ratio) / sum(running) as held_deviation_share,
         null::double as prompt_share,
         'usage' as method,
-    from core.engine_states as states
-    inner join pools using (engine)
-    where states.running > 0 and states.kv_usage_ratio > 0
-    group by states.engine
+    from core.engine_states
+    where running > 0 and kv_usage_ratio > 0
+    group by engine
 ),
 
 needs as (
-    select engine, scope, requests, held_tokens, held_deviation_tokens, prompt_share, method from core.sequence_lengths
+    select
+        lengths.engine,
+        lengths.scope,
+        lengths.requests,
+        lengths.held_tokens / pools.pool_tokens as held_share,
+        lengths.held_deviation_tokens / pools.pool_tokens as held_deviation_share,
+        lengths.prompt_share,
+        lengths.method,
+    from core.sequence_lengths as lengths
+    inner join pools using (engine)
+    where pools.pool_tokens > 0
     union all by name
-    select * from measured where engine not in (select engine from core.sequence_lengths)
+    from measured
 )
 
 select
@@ -59,14 +68,16 @@ select
     needs.scope,
     needs.requests,
     pools.pool_tokens,
-    needs.held_tokens,
-    needs.held_deviation_tokens,
+    needs.held_share * pools.pool_tokens as held_tokens,
+    needs.held_deviation_share * pools.pool_tokens as held_deviation_tokens,
     needs.prompt_share,
-    pools.pool_tokens / needs.held_tokens as fits_on_average,
-    most_sequences(pools.pool_tokens, needs.held_tokens, needs.held_deviation_tokens, 1.645) as fits_95,
-    most_sequences(pools.pool_tokens, needs.held_tokens, needs.held_deviation_tokens, 2.326) as fits_99,
+    1 / needs.held_share as fits_on_average,
+    most_sequences(1, needs.held_share, needs.held_deviation_share, 1.645) as fits_95,
+    most_sequences(1, needs.held_share, needs.held_deviation_share, 2.326) as fits_99,
     needs.method,
 from needs
 inner join pools using (engine)
-where needs.held_tokens > 0
+where needs.held_share > 0
+-- lengths are the better evidence: what was seen held is taken only where there are none
+qualify needs.method <> 'usage' or count(*) over (partition by needs.engine) = 1
 order by needs.engine, needs.scope

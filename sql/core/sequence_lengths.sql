@@ -1,13 +1,16 @@
--- How long prompts and answers are, in the whole run, under pressure and in calm times, and what a running sequence holds of the pool.
+-- How long prompts and answers are, in the whole run, under pressure and in calm times, and what a running sequence holds of the
+-- pool.
 --
 -- A running sequence met at a random moment is a long one more often than not: it stays for as many steps as it has tokens to
--- generate. So each sequence counts by its steps (its output tokens, and one for each budget's worth of prompt). At a random moment
--- of its stay it holds its prompt, a part u of its output, u even between 0 and 1, and on average half a block that is not yet full:
+-- generate. So each sequence counts by its steps (its output tokens, and one for each budget's worth of prompt). At a random
+-- moment of its stay it holds its prompt, a part u of its output, u even between 0 and 1, and on average half a block that is not
+-- yet full:
 --
 --     held = prompt + output / 2 + block / 2        within-sequence variance = output² / 12 + block² / 12
 --
--- Lengths come from the requests of clients and spans, else from the engine's length histograms (each bucket by its middle, stretched
--- so that their mean is the exact one; prompts and outputs taken as independent). Prefixes that sequences share are counted in each.
+-- Lengths come from the requests of clients and spans, else from the engine's length histograms (each bucket by its middle,
+-- stretched so that their mean is the exact one; prompts and outputs taken as independent). Prefixes that sequences share are
+-- counted in each.
 --
 -- grain: engine, scope
 -- column: engine          | Engine.
@@ -122,8 +125,9 @@ sequences as (
         prompts.is_pressed,
         prompts.tokens as prompt_tokens,
         outputs.tokens as output_tokens,
-        prompts.requests
-            * ratio(outputs.requests, sum(outputs.requests) over (partition by prompts.engine, prompts.is_pressed, prompts.tokens)) as requests,
+        prompts.requests * ratio(
+            outputs.requests, sum(outputs.requests) over (partition by prompts.engine, prompts.is_pressed, prompts.tokens)
+        ) as requests,
         'histograms' as method,
     from stretched as prompts
     inner join stretched as outputs
