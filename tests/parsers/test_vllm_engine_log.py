@@ -375,6 +375,24 @@ def test_lines_read_together_give_what_each_gives_alone(fields):
     assert together.account.not_understood == sum(each.account.not_understood for each in alone)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{stamp} - vllm.v1.metrics.loggers - INFO - {message}",
+        "{stamp}Z stdout F (APIServer pid=7) INFO 11-29 13:06:38 [loggers.py:335] {message}",
+        '{{"asctime": "{stamp},201", "process": 7, "message": "{message}", "vllm_process_name": "APIServer"}}',
+        '{{"log":"INFO 11-29 13:06:38 [loggers.py:335] {message}\\n","stream":"stdout","time":"{stamp}.5Z"}}',
+        "\x1b[32mINFO\x1b[0m 11-29 13:06:38 [loggers.py:335] {message}\r",
+    ],
+)
+def test_wrapped_lines_read_together_give_what_each_gives_alone(line):
+    log = [line.format(stamp=f"2026-11-29{'T' if 'Z' in line else ' '}13:06:{second}", message=V1) for second in range(10, 40)]
+    columns = STATS + " at_utc"
+    alone = [row for each in log for row in read(FORMAT, each).table("engine_samples", columns)]
+    assert read(FORMAT, "\n".join(log)).table("engine_samples", columns) == alone
+    assert len({tuple(row) for row in alone}) in (1, 30)
+
+
 # Detection and real recordings ---------------------------------------------------------------------------------------------
 
 
