@@ -211,7 +211,9 @@ fewer_sequences as (
                 format('the pool then overflows less than 5 % of the time (less than 1 % at {})', fits_99),
                 'a fifth less than ran while it overflowed'
             )
-            || coalesce(format('; {:.0f} preemptions were counted with {:.1f} running on average.', preemptions, mean_running), '.'),
+            || coalesce(
+                format('; {:.0f} preemptions were counted with {:.1f} running on average.', preemptions, mean_running), '.'
+            ),
             format('The {:.0f} % of all tokens that were computed again are saved.', 100 * repeated_share),
         ] as effects,
         [
@@ -242,8 +244,9 @@ fewer_sequences as (
             format('{:.1f} ran and {:.1f} waited on average while requests were preempted.', mean_running, mean_waiting),
         ] as evidence,
         coalesce(
-            format('central limit over sequence lengths [{}]; price by Little''s law and step time independent of batch size', '
-                   'method),
+            format(
+                'central limit over sequence lengths [{}]; price by Little''s law and step time independent of batch size', method
+            ),
             'a fifth less than the mean running count under preemption'
         ) as method,
     from capped
@@ -279,9 +282,11 @@ admission_headroom as (
                 )
                 else 'The scheduler expects longer answers of those it admits, so that fewer have to be retracted.'
             end,
-            case when engine_kind = 'vllm' and severity >= 20 then 'Fewer preemptions, not none: on vLLM''s own scheduler, '
-                                                                   'under one other load, 5 % avoided a third and 20 % three '
-                                                                   'quarters of them.' end,
+            case
+                when engine_kind = 'vllm' and severity >= 20
+                    then 'Fewer preemptions, not none: on vLLM''s own scheduler, under one other load, 5 % avoided a third and '
+                        '20 % three quarters of them.'
+            end,
             case when severity < 20 then 'Preemption is mild here: this is the gentlest lever, and leaving it is sound too.' end,
         ] as effects,
         [
@@ -599,13 +604,14 @@ more_sequences as (
         []::varchar[] as prices,
         [
             case max_num_seqs_source
-                when 'inferred' then format('The running count stood at {}: taken for the setting, which no input states.', '
-                                            'max_num_seqs)
+                when 'inferred' then format(
+                    'The running count stood at {}: taken for the setting, which no input states.', max_num_seqs
+                )
             end,
             fit_sentence,
         ] as evidence,
-        coalesce(format('most in the house, at most what the pool holds 95 % of the time [{}]', method), 'one doubling') as '
-                                                                                                         'method,
+        coalesce(format('most in the house, at most what the pool holds 95 % of the time [{}]', method), 'one doubling')
+            as method,
     from slots
     -- a quarter more at least: less is not worth a restart, and so near to the pool's limit it trades a queue for preemption
     where least(wanted, coalesce(fits_95, 2 * max_num_seqs)) >= 1.25 * max_num_seqs
