@@ -37,7 +37,7 @@ def text(database: Path, *, report: Path | None = None, colour: bool = False) ->
             ),
             _section("Waste", map(_waste, result.rows("waste", "tokens_best is not null and tokens_high > 0"))),
             _section("Who paid", _victims(result)),
-            _section("Change", _numbered(map(_recommendation, result.rows("recommendations", order="engine, rank")))),
+            _section("Change", _changes(result)),
             _section("Could not be told", _untold(result)),
             _section("Data quality", _quality(result)),
         ]
@@ -73,6 +73,11 @@ class Result:
     def __exit__(self, *_: object) -> None:
         self._con.close()
 
+    @property
+    def has_many_engines(self) -> bool:
+        """Whether an engine must be named."""
+        return len(self.rows("engines")) > 1
+
     def rows(self, table: str, where: str = "true", order: str = "all") -> list[Row]:
         """Rows of one table as dicts."""
         if table not in self._tables:
@@ -89,9 +94,8 @@ class Result:
 
 def _engine(result: Result, primary: Row, *, colour: bool) -> str:
     """The primary verdict of one engine with its evidence, and what else held."""
-    many = len(result.rows("engines")) > 1
     title = primary["verdict"].replace("_", " ").upper()
-    where = f"engine {primary['engine']}, " if many else ""
+    where = f"engine {primary['engine']}, " if result.has_many_engines else ""
     when = _window(primary["window_start"], primary["window_end"])
     heading = f"{title}  ({where}{when}severity {primary['severity']:.0f} of 100, confidence {primary['confidence']:.0%})"
     lines = [f"{BOLD}{heading}{PLAIN}" if colour else heading, *_wrap(primary["summary"], indent="  ")]
@@ -109,7 +113,7 @@ def _engine(result: Result, primary: Row, *, colour: bool) -> str:
 
 def _section(title: str, lines: Iterable[str]) -> str:
     """A title and its lines, wrapped; nothing where there are no lines."""
-    wrapped = [part for line in lines for part in _wrap(line, indent="    ", first="  ")]
+    wrapped = [part for line in lines for part in _wrap(line.strip(), indent="     ", first=_indent(line))]
     return "\n".join([title, *wrapped]) if wrapped else ""
 
 
@@ -148,12 +152,17 @@ def _victims(result: Result) -> Iterator[str]:
         yield f"queue behind {cause.replace('_', ' ')}: {seconds:,.1f} s{of_requests}"
 
 
-def _recommendation(row: Row) -> str:
-    setting = f" ({row['setting']}: {row['from_value'] or 'not known'} -> {row['to_value']})" if row["setting"] else ""
-    parts = [f"{row['title']}{setting}.", row["expected_effect"]]
-    parts += [f"Trade-off: {row['trade_off']}"] if row["trade_off"] else []
-    parts += [f"Verify: {row['verify_by']}"] if row["verify_by"] else []
-    return " ".join(part if part.endswith((".", "!", "?")) else f"{part}." for part in parts if part)
+def _changes(result: Result) -> Iterator[str]:
+    """What to change: the first recommendation in full, the others by their title."""
+    rows = result.rows("recommendations", order="rank, engine")
+    for number, row in enumerate(rows, start=1):
+        setting = f" ({row['setting']}: {row['from_value'] or 'not known'} -> {row['to_value']})" if row["setting"] else ""
+        where = f", engine {row['engine']}" if result.has_many_engines else ""
+        yield f"{number}. {row['title']}{setting}{where}."
+        if number == 1:
+            for label, column in (("Effect", "expected_effect"), ("Trade-off", "trade_off"), ("Verify", "verify_by")):
+                if row[column]:
+                    yield f"   {label}: {row[column]}"
 
 
 def _untold(result: Result) -> Iterator[str]:
@@ -250,8 +259,9 @@ def _window(start: datetime | None, end: datetime | None) -> str:
     )
 
 
-def _numbered(lines: Iterable[str]) -> Iterator[str]:
-    return (f"{number}. {line}" for number, line in enumerate(lines, start=1))
+def _indent(line: str) -> str:
+    """Two spaces, and those the line itself begins with."""
+    return "  " + " " * (len(line) - len(line.lstrip()))
 
 
 def _wrap(words: str | None, *, indent: str, first: str | None = None) -> list[str]:

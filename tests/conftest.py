@@ -1,15 +1,18 @@
-"""What every test may use: the sample recordings, and one analysis of each that is made once and only read."""
+"""What every test may use: the sample recordings, and one analysis of each that is made when first asked for and only read."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.analysis import Analysis, analyze
+from pipelines.digest import Result
 from pipelines.models import Run
 
 PROJECT = Path(__file__).parent.parent
@@ -23,23 +26,30 @@ class Analyzed:
     sample: Path
     analysis: Analysis
 
-    @property
-    @cache  # noqa: B019 - lives as long as the session
-    def expected(self) -> dict:
+    @cached_property
+    def expected(self) -> dict[str, Any]:
         return json.loads((self.sample / "expected.json").read_text())
 
-
-@pytest.fixture(scope="session")
-def analyzed_samples(tmp_path_factory) -> dict[str, Analyzed]:
-    """Each sample's analysis by the sample's name. Read it; do not write below it."""
-    made: dict[str, Analyzed] = {}
-    for sample in SAMPLES:
-        out = tmp_path_factory.mktemp(sample.name)
-        made[sample.name] = Analyzed(sample, analyze([sample], out, Run(sample.name)))
-    return made
+    def rows(self, table: str, where: str = "true", order: str = "all") -> list[dict[str, Any]]:
+        with Result(self.analysis.database) as result:
+            return result.rows(table, where, order)
 
 
 @pytest.fixture(scope="session")
-def analyzed(analyzed_samples) -> Analyzed:
+def analyze_sample(tmp_path_factory) -> Callable[[Path], Analyzed]:
+    """The analysis of a sample, made once a session. Read it; do not write below it."""
+    made: dict[Path, Analyzed] = {}
+
+    def analyze_once(sample: Path) -> Analyzed:
+        if sample not in made:
+            out = tmp_path_factory.mktemp(sample.name) / "out"
+            made[sample] = Analyzed(sample, analyze([sample], out, Run(sample.name)))
+        return made[sample]
+
+    return analyze_once
+
+
+@pytest.fixture(scope="session")
+def analyzed(analyze_sample) -> Analyzed:
     """The preemption sample's analysis."""
-    return analyzed_samples["vllm-0.32-preemption"]
+    return analyze_sample(PROJECT / "sample_traces" / "vllm-0.32-preemption")

@@ -44,16 +44,10 @@ def done(tmp_path_factory) -> Done:
     return Done(result, workspace, analyze([root / "drop" / RUN], root / "out", Run(RUN)))
 
 
-def materialization(done: Done, *key: str) -> dict:
+def materialization(done: Done, layer: str, table: str) -> dict:
     """Metadata of an asset's materialization, as plain values."""
-    found = [
-        each for each in done.result.asset_materializations_for_node(_node(done, key)) if each.asset_key == dg.AssetKey(list(key))
-    ]
-    return {name: value.value for name, value in found[0].metadata.items()}
-
-
-def _node(done: Done, key: tuple[str, ...]) -> str:
-    return "intake" if key[0] == "raw" else "__".join(key)
+    [made] = done.result.asset_materializations_for_node(f"{layer}__{table}")
+    return {name: value.value for name, value in made.metadata.items()}
 
 
 def test_the_assets_and_the_command_line_make_the_same_tables(done):

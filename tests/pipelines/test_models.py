@@ -57,7 +57,7 @@ def test_every_model_makes_its_columns_of_no_rows_at_all(tmp_path, lakes):
         assert types(lake, model) == types(lakes[0], model), model.name
 
 
-def test_rows_come_in_the_order_of_their_key_or_another_fixed_one(lakes):
+def test_rows_come_in_the_order_of_their_key_or_another_fixed_one():
     for model in models().values():
         if model.query and model.grain != ("run",):
             assert "order by" in model.query.lower().rsplit("\nfrom", 1)[-1], f"{model.name}: the last select has no `order by`"
