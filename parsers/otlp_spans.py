@@ -45,6 +45,7 @@ _COUNTS = {
     "gen_ai.usage.output_tokens": "output_tokens",
 }
 _REQUEST_ID = "gen_ai.request.id"
+_SCALARS = ("doubleValue", "intValue", "stringValue", "double_value", "int_value", "string_value")
 _INSTANCE = ("k8s.pod.name", "host.name")
 _EXPORTS = ("resourceSpans", "resource_spans", "resourceMetrics", "resource_metrics", "resourceLogs", "resource_logs")
 
@@ -127,16 +128,18 @@ def _attributes(holder: object) -> dict[str, object]:
     """Attributes of a span or resource: key to its string, integer or real value."""
     found = {}
     for attribute in _list(holder, "attributes"):
-        value = _get(attribute, "value")
-        for kind in ("stringValue", "intValue", "doubleValue", "string_value", "int_value", "double_value"):
-            if (content := _get(value, kind)) is not None:
-                found[str(_get(attribute, "key"))] = content
+        if (content := _get(_get(attribute, "value"), *_SCALARS)) is not None:
+            found[str(_get(attribute, "key"))] = content
     return found
 
 
 def _get(holder: object, *names: str) -> object:
     """The first of the names a JSON object has; None where it has none or is no object."""
-    return next((holder[name] for name in names if name in holder), None) if isinstance(holder, dict) else None
+    if isinstance(holder, dict):
+        for name in names:
+            if name in holder:
+                return holder[name]
+    return None
 
 
 def _list(holder: object, *names: str) -> list:

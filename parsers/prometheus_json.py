@@ -94,12 +94,16 @@ def _elements(text: str, position: int) -> Iterator[object]:
 
 def _read_series(series: object, samples: Samples, account: Account) -> None:
     """One series into the samples and the account."""
-    points = _points(series)
+    metric = series.get("metric") if isinstance(series, dict) else None
+    if not isinstance(metric, dict):
+        account.misread(account.lines)
+        return
+    labels = {str(key): str(value) for key, value in metric.items()}
+    name = kept_name(labels.pop("__name__", ""))
+    points = _points(series) if name else []
     if points is None:
         account.misread(account.lines)
         return
-    labels = {str(key): str(value) for key, value in series["metric"].items()}  # type: ignore[index]  # _points saw to it
-    name = kept_name(labels.pop("__name__", ""))
     if name is None or not points:
         account.ignored += 1
         return
@@ -111,7 +115,7 @@ def _read_series(series: object, samples: Samples, account: Account) -> None:
 
 def _points(series: object) -> list[tuple[int | None, float]] | None:
     """Times in microseconds and values of a series; empty for a native histogram, None where it is no series."""
-    if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
+    if not isinstance(series, dict):
         return None
     if "values" in series:
         pairs = series["values"]

@@ -96,7 +96,13 @@ class _Reader:
     def _read_unknown(self, line: bytes) -> None:
         """A line that is not a known series and its value."""
         account = self.account
-        if line.startswith(_METADATA):
+        text, _, time_text = line.rpartition(b" ")
+        text, _, value_text = text.rpartition(b" ")
+        index = self.index_of.get(text, NOT_KEPT)
+        if index != NOT_KEPT and (value := number(value_text)) is not None and (stamp := number(time_text)) is not None:
+            account.used += 1
+            self.samples.add(index, value, unix_microseconds(stamp))
+        elif line.startswith(_METADATA):
             account.ignored += 1
             self._make_room()
             self.index_of[line.rpartition(b" ")[0]] = NOT_KEPT
@@ -114,7 +120,7 @@ class _Reader:
             account.misread(account.lines)
 
     def _read_sample(self, sample: re.Match[bytes]) -> None:
-        """The first sample of a series, or one that carries its own time or an exemplar."""
+        """The first sample of a series, or one that carries an exemplar."""
         text, name, labels, value_text, time_text = sample.groups()
         value = number(value_text)
         time = self.scrape_time if time_text is None else _sample_time(time_text)

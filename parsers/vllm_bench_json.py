@@ -28,7 +28,7 @@ from parsers import Format
 from parsers.json_text import BrokenJsonError, documents, read_text
 from parsers.source import Account, InputError, Sink, Source
 
-BATCH_REQUESTS = 20_000
+BATCH_REQUESTS = 2_000  # each may hold thousands of gaps
 _DATE = "%Y%m%d-%H%M%S"
 
 # Present in every version; `date` in this form is vLLM's alone.
@@ -197,8 +197,11 @@ def _text(value: object) -> str | None:
 def _reals(value: object) -> list[float] | None:
     if not isinstance(value, list):
         return None
-    gaps = [_real(each) for each in value]
-    return None if None in gaps else gaps  # type: ignore[return-value]  # None is ruled out
+    try:
+        reals = [float(each) for each in value]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return reals if math.isfinite(sum(reals)) else None
 
 
 def detect(head: bytes) -> float:

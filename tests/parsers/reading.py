@@ -12,8 +12,10 @@ from parsers import Account, Format, InputError, Sink, Source
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"  # real recordings, where they are kept beside the checkout
 
-settings.register_profile("no_deadline", deadline=None)  # how long an example takes says more of the machine than of the parser
-settings.load_profile("no_deadline")
+settings.register_profile(
+    "parsers", deadline=None, max_examples=50
+)  # how long one takes says more of the machine than of the parser
+settings.load_profile("parsers")
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ LOG = """INFO 11-29 13:06:20 [__init__.py:239] Automatically detected platform c
 (APIServer pid=1) INFO 11-29 13:06:38 [loggers.py:335] Engine 000: Avg prompt throughput: 790.0 tokens/s, \
 Avg generation throughput: 50.0 tokens/s, Running: 15 reqs, Waiting: 0 reqs, GPU KV cache usage: 9.5%, Prefix cache hit rate: 0.0%
 """
-SGLANG_LOG = """[2026-09-13 16:05:59] Prefill batch, #new-seq: 1, #new-token: 351, #cached-token: 36, token usage: 0.81, #queue-req: 3
+SGLANG_LOG = """\
+[2026-09-13 16:05:59] Prefill batch, #new-seq: 1, #new-token: 351, #cached-token: 36, token usage: 0.8, #queue-req: 3
 [2026-09-13 16:06:07] KV cache pool is full. Retract requests. #retracted_reqs: 1
 """
 LLAMACPP_LOG = """0.00.021.762 I slot launch_slot_: id  3 | task 1 | processing task, is_child = 0
@@ -45,7 +46,8 @@ LLAMACPP_LOG = """0.00.021.762 I slot launch_slot_: id  3 | task 1 | processing 
 TENSORRT_LLM_LOG = """[09/20/2025-10:00:00] [TRT-LLM] [I] iter = 12, global_rank = 0, rank = 0, currank_total_requests = 3/8, \
 host_step_time = 12ms, num_scheduled_requests: 8, states = {'num_ctx_requests': 2}
 """
-LMCACHE_LOG = """[2026-03-01 10:00:00,123] LMCache INFO: Reqid: cmpl-1, Total tokens 5120, Inference Engine computed tokens: 512, \
+LMCACHE_LOG = """\
+[2026-03-01 10:00:00,123] LMCache INFO: Reqid: cmpl-1, Total tokens 5120, Inference Engine computed tokens: 512, \
 LMCache hit tokens: 4096, need to load: 3584 (vllm_v1_adapter.py:1234:lmcache)
 """
 SAMPLES = {

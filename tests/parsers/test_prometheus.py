@@ -53,6 +53,7 @@ def test_a_sample_s_own_time_wins_over_its_scrape():
         "# timestamp: 1764417600\n"
         "vllm:num_requests_running 1\n"
         "vllm:num_requests_running 2 1764417601500\n"
+        "vllm:num_requests_running 2.5\t1764417601500\n"
         "vllm:num_requests_running 3 1764417602.25\n"
         'vllm:request_success_total{finished_reason="stop"} 7 1764417603 # {trace_id="4b # {f9"} 1.0 1764417599.1\n'
         'vllm:request_success_total{finished_reason="stop"} 8.0 # {trace_id="4bf9"} 1.0\n'
@@ -61,6 +62,7 @@ def test_a_sample_s_own_time_wins_over_its_scrape():
     assert page.table("metric_samples", "at_utc labels value") == cells("""
         2025-11-29T12:00:00      ''                     1
         2025-11-29T12:00:01.5    ''                     2
+        2025-11-29T12:00:01.5    ''                     2.5
         2025-11-29T12:00:02.25   ''                     3
         2025-11-29T12:00:03      finished_reason=stop   7
         2025-11-29T12:00:00      finished_reason=stop   8
