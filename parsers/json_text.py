@@ -14,6 +14,10 @@ from parsers.source import InputError, Source
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[\s,\x1e]*")  # between documents: white space, the commas of a list cut open, RFC 7464 record separators
 _LONGEST_LITERAL = len("-Infinity")
+# Half of a surrogate pair, which JSON can escape and no table can hold.
+_HALF_PAIR = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 
 
 class BrokenJsonError(Exception):
@@ -33,8 +37,8 @@ def read_text(source: Source) -> tuple[str, str | None]:
             while part := stream.read1(1 << 20):
                 parts.append(part)
     except InputError as fault:
-        return b"".join(parts).decode("utf-8-sig", "replace"), str(fault)
-    return b"".join(parts).decode("utf-8-sig", "replace"), None
+        return decoded(b"".join(parts)), str(fault)
+    return decoded(b"".join(parts)), None
 
 
 def value_at(text: str, position: int) -> tuple[object, int]:
@@ -66,6 +70,12 @@ def documents(text: str) -> Iterator[object]:
 def decode_line(line: bytes) -> object:
     """One line's value; None where it is not JSON (or is `null`, which carries as little)."""
     try:
-        return json.loads(line)
+        return json.loads(decoded(line))
     except (ValueError, RecursionError):
         return None
+
+
+def decoded(content: bytes) -> str:
+    """Text without a byte order mark, and without what is no character."""
+    text = content.decode("utf-8-sig", "replace")
+    return _HALF_PAIR.sub(r"\\ufffd", text) if "\\ud" in text or "\\uD" in text else text

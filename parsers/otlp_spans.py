@@ -22,7 +22,7 @@ from itertools import chain
 from typing import BinaryIO
 
 from parsers import Format
-from parsers.json_text import BrokenJsonError, decode_line, documents
+from parsers.json_text import BrokenJsonError, decode_line, decoded, documents
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import unix_microseconds
 
@@ -85,7 +85,7 @@ def _exports(stream: BinaryIO, account: Account) -> Iterator[tuple[int, object]]
     for line in stream:
         text = line.strip()
         if text.endswith((b"{", b"[", b",")) and account.lines == account.ignored:
-            for document in documents(b"".join(chain((line,), stream)).decode("utf-8", "replace")):
+            for document in documents(decoded(b"".join(chain((line,), stream)))):
                 account.lines += 1
                 yield account.lines, document
             return

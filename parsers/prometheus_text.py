@@ -30,6 +30,7 @@ from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import unix_microseconds
 
 MAX_REMEMBERED = 200_000  # distinct texts; beyond it the memory starts afresh
+MAX_TIME_LINE = 200  # bytes; a time is short, and a long line costs the pattern much
 NOT_KEPT = -1
 
 _NAME = rb"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -169,7 +170,7 @@ def parse_labels(text: str) -> dict[str, str] | None:
 
 def scrape_time(line: bytes) -> int | None:
     """Microseconds since 1970 of a line that dates the scrape below it; None for any other line."""
-    found = _SCRAPE_TIME.fullmatch(line.decode("utf-8", "replace"))
+    found = _SCRAPE_TIME.fullmatch(line.decode("utf-8", "replace")) if len(line) < MAX_TIME_LINE else None
     if found is None or not all(word in _TIME_WORDS or word.isdigit() for word in re.findall(r"[^\W_]+", found["label"].lower())):
         return None
     if digits := found["unix"]:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsers import Account, InputError, Sink, Source, UnrecognisedFormat, detect, parse
+from parsers.json_text import decode_line
 from parsers.source import HEAD_BYTES, lines_of
 
 PAGE = "".join(f'vllm:num_requests_running{{engine="{i}"}} {i * 7919 % 997}\n' for i in range(40_000)).encode()
@@ -134,6 +135,23 @@ def test_json_cut_in_its_middle_says_where(tmp_path):
     result = {"metric": {"__name__": "up"}, "values": [[1764417600, "1"]]}
     text = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [result]}})
     assert refused(given_file(tmp_path, text[:110].encode())) == "metrics.txt: JSON ends in the middle (byte 110); fetch it again"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (rb'"\ud83d\ude00"', "\U0001f600"),
+        (rb'"\ud83d and \ude00"', "\ufffd and \ufffd"),
+        (b'"\xed\xa0\x80"', "\ufffd" * 3),
+        (b'\xef\xbb\xbf{"a": 1}', {"a": 1}),
+        (b"[" * 200_000, None),
+        (b"9" * 5_000, None),
+        (b'{"a":', None),
+    ],
+    ids=["a pair", "half pairs", "an encoded half pair", "byte order mark", "deep", "a long number", "cut"],
+)
+def test_a_json_line_holds_only_what_a_table_can(text, value):
+    assert decode_line(text) == value
 
 
 def test_parse_keeps_what_came_before_a_cut_and_says_so(tmp_path):
