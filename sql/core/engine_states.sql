@@ -1,5 +1,8 @@
 -- The load of each engine at each instant it was observed: from its metrics where they were recorded, else from its log.
 --
+-- SGLang's gauges only repeat its last batch line, late: its log goes before them. A hybrid model has several pools; the fullest
+-- of them is the one that binds.
+--
 -- A sample stands for the time to the next one, at most three usual steps (a longer silence is a hole, not a state).
 --
 -- grain: engine, sampled_at
@@ -12,7 +15,11 @@
 -- column: origin         | metrics or log.
 -- column: scrape_s       | Seconds this sample stands for.
 -- check:  scrape_s >= 0 | Samples are in order.
-with gauges as (
+with logged as (
+    select engine from staging.engine_samples where running is not null and sampled_at is not null group by engine
+),
+
+gauges as (
     select
         metric_samples.engine,
         metric_samples.sampled_at,
@@ -21,6 +28,7 @@ with gauges as (
     from staging.metric_samples
     inner join signals() as signals using (name)
     where signals.kind = 'gauge'
+        and not (metric_samples.name like 'sglang:%' and metric_samples.engine in (select engine from logged))
     group by all
 ),
 
@@ -53,7 +61,7 @@ from_log as (
         max(running) as running,
         max(waiting) as waiting,
         max(deferred) as deferred,
-        max(kv_usage_ratio) as kv_usage_ratio,
+        max(greatest(kv_usage_ratio, swa_usage_ratio, mamba_usage_ratio)) as kv_usage_ratio,
         'log' as origin,
     from staging.engine_samples
     where running is not null and sampled_at is not null and engine not in (select engine from from_metrics)

@@ -84,9 +84,39 @@ settings as (
 ),
 
 models as (
-    select engine, max(model) as model, bool_or(name like 'vllm:%') as is_vllm
+    select
+        engine,
+        max(model) as model,
+        case
+            when bool_or(name like 'vllm:%') then 'vllm'
+            when bool_or(name like 'sglang:%') then 'sglang'
+            when bool_or(name like 'trtllm%' or name like 'nv_trt_llm%') then 'tensorrt_llm'
+            when bool_or(name like 'llamacpp:%') then 'llamacpp'
+        end as engine_kind,
     from staging.metric_samples
-    where model is not null
+    group by engine
+),
+
+-- sizes that an engine exposes as gauges
+sizes as (
+    select
+        engine,
+        max(value) filter (where signal = 'kv_capacity_tokens') as kv_capacity_tokens,
+        max(value) filter (where signal = 'num_gpu_blocks') as num_gpu_blocks,
+        max(value) filter (where signal = 'block_size') as block_size,
+        max(value) filter (where signal = 'max_num_seqs') as max_num_seqs,
+        max(value) filter (where signal = 'max_model_len') as max_model_len,
+    from staging.metric_samples
+    inner join signals() as signals using (name)
+    where signal in ('kv_capacity_tokens', 'num_gpu_blocks', 'block_size', 'max_num_seqs', 'max_model_len') and value > 0
+    group by engine
+),
+
+-- a log whose start-up lines are missing still says how large the pool is: tokens in use over their share of it
+used as (
+    select engine, median(kv_used_tokens / kv_usage_ratio) as kv_capacity_tokens
+    from staging.engine_samples
+    where kv_usage_ratio >= 0.5 and kv_used_tokens > 0
     group by engine
 ),
 
@@ -109,26 +139,38 @@ select
     engines.engine,
     coalesce(
         settings.engine_kind,
-        case when models.is_vllm or log_sources.is_vllm or settings.engine_generation is not null then 'vllm' end
+        models.engine_kind,
+        case when log_sources.is_vllm or settings.engine_generation is not null then 'vllm' end
     ) as engine_kind,
     settings.engine_version,
     settings.engine_generation,
     coalesce(models.model, trim(settings.served_model_name, '[]'' '), settings.model) as model,
-    coalesce(settings.kv_capacity_tokens, settings.num_gpu_blocks * settings.block_size) as kv_capacity_tokens,
-    settings.block_size,
-    coalesce(settings.num_gpu_blocks, settings.num_gpu_blocks_override, settings.kv_capacity_tokens // nullif(settings.block_size, 0))
-        as num_gpu_blocks,
+    coalesce(
+        settings.kv_capacity_tokens,
+        settings.num_gpu_blocks * settings.block_size,
+        sizes.kv_capacity_tokens,
+        sizes.num_gpu_blocks * sizes.block_size,
+        round(used.kv_capacity_tokens)
+    )::bigint as kv_capacity_tokens,
+    coalesce(settings.block_size, sizes.block_size)::bigint as block_size,
+    coalesce(
+        settings.num_gpu_blocks,
+        settings.num_gpu_blocks_override,
+        settings.kv_capacity_tokens // nullif(settings.block_size, 0),
+        sizes.num_gpu_blocks
+    )::bigint as num_gpu_blocks,
     coalesce(
         settings.max_num_seqs,
+        sizes.max_num_seqs::bigint,
         -- a plateau: most waiting samples stand at the ceiling, and nine in ten of them left room in the pool
         case when ceilings.waiting_samples >= 3 and ceilings.share_at_ceiling >= 0.6 and ceilings.kv_usage_ratio < 0.8 then ceilings.ceiling end
     ) as max_num_seqs,
     case
-        when settings.max_num_seqs is not null then 'argument'
+        when settings.max_num_seqs is not null or sizes.max_num_seqs is not null then 'argument'
         when ceilings.waiting_samples >= 3 and ceilings.share_at_ceiling >= 0.6 and ceilings.kv_usage_ratio < 0.8 then 'inferred'
     end as max_num_seqs_source,
     settings.max_num_batched_tokens,
-    settings.max_model_len,
+    coalesce(settings.max_model_len, sizes.max_model_len)::bigint as max_model_len,
     settings.prefix_caching,
     case
         when settings.kv_connector is not null and settings.kv_connector not in ('None', 'native') then settings.kv_connector
@@ -143,6 +185,8 @@ select
 from engines
 left join settings using (engine)
 left join models using (engine)
+left join sizes using (engine)
+left join used using (engine)
 left join ceilings using (engine)
 left join log_sources using (engine)
 order by engine

@@ -1,21 +1,61 @@
--- Preemption counters turned into events per scrape interval, safe against resets.
+-- Preemptions as they happened: a counter's increase between two scrapes, or the lines of a log that says each one.
 --
--- Late and lossy: vLLM V1 counts a preemption with the victim's next output (after its resume, with the synchronous scheduler),
--- and never where the victim was aborted while it waited. An engine that does not export the counter has no row here.
+-- A counter is late and lossy: vLLM V1 counts a preemption with the victim's next output (after its resume, with the synchronous
+-- scheduler), and never where the victim was aborted while it waited. SGLang logs every retraction of decode requests to the second
+-- (several requests in a line are several preemptions); where its log holds at least as many as its counter, the log answers.
+-- An engine that neither counts nor logs them has no row here.
 --
 -- grain: engine, interval_end
 -- column: engine         | Engine.
--- column: interval_start | Scrape before: the event lies between the two, or a wait earlier.
--- column: interval_end   | Scrape that first showed the new value.
+-- column: interval_start | Scrape before, or the instant logged: the event lies between the two, or a wait earlier.
+-- column: interval_end   | Scrape that first showed the new value; for a log the next second.
 -- column: preemptions    | Requests preempted in the interval.
 -- check:  preemptions >= 0 | A counter that falls is a restart, not a negative event.
 -- check:  interval_start < interval_end | Intervals have a length.
-select
-    engine,
-    interval_start,
-    interval_end,
-    sum(delta) as preemptions,
-from core.counter_intervals
-where signal = 'preemptions'
-group by all
+with counted as (
+    select engine, interval_start, interval_end, sum(delta) as preemptions
+    from core.counter_intervals
+    where signal = 'preemptions'
+    group by all
+),
+
+logged as (
+    select
+        engine,
+        date_trunc('second', happened_at) as interval_start,
+        plus_seconds(date_trunc('second', happened_at), 1) as interval_end,
+        sum(count)::double as preemptions,
+    from staging.engine_events
+    where event = 'retraction' and happened_at is not null
+    group by all
+),
+
+from_logs as (
+    select logs.engine
+    from (select engine, sum(preemptions) as preemptions from logged group by engine) as logs
+    left join (select engine, sum(preemptions) as preemptions from counted group by engine) as counters using (engine)
+    where logs.preemptions >= coalesce(counters.preemptions, 0)
+),
+
+-- a log that says each preemption says with its other lines that there was none
+silent as (
+    select states.engine, min(states.sampled_at) as interval_start, max(states.sampled_at) as interval_end, 0.0 as preemptions
+    from core.engine_states as states
+    inner join staging.settings
+        on settings.engine = states.engine and settings.key = 'engine_kind' and settings.value_text = 'sglang'
+    where states.origin = 'log'
+        and states.engine not in (select engine from logged)
+        and states.engine not in (select engine from counted)
+    group by states.engine
+    having min(states.sampled_at) < max(states.sampled_at)
+)
+
+select engine, interval_start, interval_end, preemptions,
+from (
+    from counted where engine not in (select engine from from_logs)
+    union all by name
+    from logged where engine in (select engine from from_logs)
+    union all by name
+    from silent
+)
 order by engine, interval_end

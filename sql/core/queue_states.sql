@@ -19,6 +19,7 @@ with states as (
         engines.max_num_seqs,
         engines.kv_capacity_tokens,
         engines.block_size,
+        engines.engine_kind,
     from core.engine_states
     left join core.engines using (engine)
 ),
@@ -78,6 +79,16 @@ needed as (
             ratio(prompts.mean_prompt_tokens + judged.block_size, judged.kv_capacity_tokens),
             ratio(judged.kv_usage_ratio, judged.running)
         ) as head_need_ratio,
+        -- SGLang reserves more for each answer after a retraction (new_token_ratio), and falls back within about a minute: what then
+        -- waits in front of a pool with room waits for KV all the same
+        exists (
+            from core.preemption_intervals as intervals
+            where intervals.engine = judged.engine
+                and judged.engine_kind = 'sglang'
+                and intervals.preemptions > 0
+                and intervals.interval_start <= judged.sampled_at
+                and intervals.interval_end > judged.sampled_at - interval 60 second
+        ) as is_after_retraction,
     from judged
     left join prompts using (engine)
     left join progress using (engine, sampled_at)
@@ -92,7 +103,7 @@ select
     case
         when deferred >= waiting then 'deferred'
         when near_running >= max_num_seqs then 'max_num_seqs'
-        when near_usage_ratio >= 0.95 or near_usage_ratio + head_need_ratio >= 1 then 'kv_capacity'
+        when near_usage_ratio >= 0.95 or near_usage_ratio + head_need_ratio >= 1 or is_after_retraction then 'kv_capacity'
         -- room for the head in the pool, slots not at their limit, and prompts being worked off: short is the token budget of a step
         when near_usage_ratio is not null and prompt_tokens > 0 and (max_num_seqs is not null or is_running_moving) then 'token_budget'
         else 'unknown'

@@ -242,7 +242,7 @@ bounded as (
         ) as evicted_tokens,
         first_tokens,
         engines.block_size,
-        engines.kv_connector is not null and restored_tokens > 0 as has_tier,
+        coalesce(restored_tokens, 0) > 0 as has_tier,
         restored_tokens,
     from totals
     inner join core.engines using (engine)
@@ -319,14 +319,46 @@ restores as (
     where restored_tokens is not null
 ),
 
-ladder as (
-    from iteration_lines
-    union all by name
+tier_restores as (
+    select
+        engine,
+        'offload_restore' as kind,
+        method,
+        rung,
+        false as is_partial,
+        restored_tokens as tokens_low,
+        restored_tokens as tokens_best,
+        restored_tokens as tokens_high,
+        null::double as preemptions_low,
+        null::double as preemptions_best,
+        null::double as preemptions_high,
+        'What the tier gave back was loaded, not computed.' as assumptions,
+        format(
+            '{} tokens given back{}{}.',
+            restored_tokens::bigint,
+            coalesce(format(', {} taken in', stored_tokens::bigint), ''),
+            coalesce(format(', {} lost for want of room', dropped_tokens::bigint), '')
+        ) as evidence,
+    from core.tier_restores
+),
+
+-- vLLM's blocks and scheduler are not SGLang's: it keeps no hash of what a request generated, and chooses other victims
+as_vllm as (
     from kv_events
     union all by name
     from replays
     union all by name
     from counters
+),
+
+ladder as (
+    from iteration_lines
+    union all by name
+    from as_vllm where engine not in (select engine from core.engines where engine_kind = 'sglang')
+    union all by name
+    from core.recompute_retractions
+    union all by name
+    from tier_restores
     union all by name
     from v0_log
     union all by name

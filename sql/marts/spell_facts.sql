@@ -71,12 +71,29 @@ shares as (
     group by all
 ),
 
+preempted as (
+    select
+        spells.engine,
+        spells.verdict,
+        spells.window_start,
+        sum(
+            intervals.preemptions
+            * overlap_s(intervals.interval_start, intervals.interval_end, spells.window_start, spells.window_end)
+            / seconds_between(intervals.interval_start, intervals.interval_end)
+        ) as preemptions,
+    from core.spells
+    inner join core.preemption_intervals as intervals
+        on intervals.engine = spells.engine
+        and intervals.interval_start < spells.window_end
+        and intervals.interval_end > spells.window_start
+    group by all
+),
+
 counted as (
     select
         engine,
         verdict,
         window_start,
-        sum(delta) filter (where signal = 'preemptions') as preemptions,
         sum(delta) filter (where signal = 'ttft_s_count') as first_tokens,
         sum(delta) filter (where signal = 'queue_s_sum') as queued_s,
         sum(delta) filter (where signal = 'queue_s_count') as queued_requests,
@@ -156,7 +173,7 @@ select
     states.max_waiting,
     states.max_kv_usage_ratio,
     states.mean_kv_usage_ratio,
-    counted.preemptions,
+    preempted.preemptions,
     counted.first_tokens,
     counted.queued_s,
     counted.queued_requests,
@@ -174,6 +191,7 @@ select
     paused.longest_pause_s,
 from core.spells
 left join states using (engine, verdict, window_start)
+left join preempted using (engine, verdict, window_start)
 left join counted using (engine, verdict, window_start)
 left join slowed using (engine, verdict, window_start)
 left join looked_up using (engine, verdict, window_start)

@@ -13,6 +13,10 @@
 -- column: swapped                   | V0: requests swapped to host memory.
 -- column: preemptions               | Preemptions in the interval, where printed.
 -- column: kv_usage_ratio            | Share of the KV pool held by active requests.
+-- column: swa_usage_ratio           | SGLang hybrid models: share of the sliding-window pool.
+-- column: mamba_usage_ratio         | SGLang hybrid models: share of the recurrent-state pool.
+-- column: kv_used_tokens            | Tokens of the pool held by active requests.
+-- column: waiting_tokens            | Prompt tokens of the waiting requests that are in no cache.
 -- column: prefix_hit_ratio          | As printed, over the engine's own window.
 -- column: external_prefix_hit_ratio | As printed.
 -- check:  kv_usage_ratio between 0 and 1.005 | A usage above the whole pool is a misread line.
@@ -38,6 +42,10 @@ select
     samples.swapped,
     samples.preemptions,
     samples.kv_usage_ratio,
+    samples.swa_usage_ratio,
+    samples.mamba_usage_ratio,
+    samples.kv_used_tokens,
+    samples.waiting_tokens,
     samples.prefix_hit_ratio,
     samples.external_prefix_hit_ratio,
 from samples

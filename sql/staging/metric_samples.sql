@@ -1,7 +1,8 @@
 -- Metric samples of the names this product reads, one per series and instant, on absolute time.
 --
 -- A scrape without a time of its own is placed by its counters (staging.clocks) only where no timed scrape was recorded;
--- the same sample from two files (a scrape and a range query) is kept once.
+-- the same sample from two files (a scrape and a range query) is kept once. SGLang's tensor- and pipeline-parallel ranks each
+-- report the same logical numbers: rank 0 speaks for all.
 --
 -- grain: engine, name, labels, le, sampled_at
 -- column: engine     | Engine the series belongs to; `*` for one of the server as a whole.
@@ -32,6 +33,7 @@ kept as (
     from timed
     where sampled_at is not null
         and within_window(sampled_at)
+        and not (name like 'sglang:%' and regexp_matches(labels, '(^|,)(tp|pp)_rank=[1-9]'))
         and (not is_placed or not exists (select 1 from timed where not is_placed))
 )
 

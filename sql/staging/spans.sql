@@ -1,5 +1,7 @@
 -- Server-side request spans. Their times are the server's wall clock.
 --
+-- The same request in two inputs (a log and an exported file) is kept once.
+--
 -- grain: source, line, request_id
 -- column: engine        | The only engine of the run, or `*` where there are several (a span names none).
 -- column: source        | Input it was read from.
@@ -15,6 +17,10 @@
 -- column: queue_s       | Arrival to first scheduling; a wait after preemption is not in it.
 -- column: prefill_s     | First scheduling to first token.
 -- column: decode_s      | First to last token, waits after preemption included.
+-- column: preemptions   | Times it was preempted; NULL where the engine does not say.
+-- column: requeue_s     | Wait to run again after preemptions; NULL where the engine does not say.
+-- column: cached_tokens | Prompt tokens found in the prefix cache when it first ran.
+-- column: computed_tokens | Prompt tokens computed for it.
 -- column: inference_s   | First scheduling to last token.
 -- check:  queue_s >= 0 and decode_s >= 0 | Durations.
 select
@@ -33,9 +39,16 @@ select
     spans.prefill_s,
     spans.decode_s,
     spans.inference_s,
+    spans.preemptions,
+    spans.requeue_s,
+    spans.cached_tokens,
+    spans.computed_tokens,
 from raw.spans
 left join staging.engine_names
     on engine_names.instance is not distinct from spans.instance
     and engine_names.label is null
 where within_window(spans.start_at)
+qualify spans.request_id is null
+    or spans.start_at is null
+    or row_number() over (partition by spans.instance, spans.request_id, spans.start_at order by spans.source, spans.line) = 1
 order by spans.source, spans.line, spans.request_id
