@@ -24,6 +24,7 @@ with facts as (
         engines.max_num_seqs_source,
         engines.kv_capacity_tokens,
         engines.engine_generation,
+        engines.engine_kind,
         seconds_between(facts.window_start, facts.window_end) as window_s,
     from marts.spell_facts as facts
     left join core.engines using (engine)
@@ -49,7 +50,8 @@ preemption as (
         facts.window_end,
         facts.peak_at,
         preemption_severity(
-            ratio(facts.weight, greatest(facts.first_tokens, 1)),
+            -- a log does not count requests: those in the house at its fullest are the fewest there can have been
+            ratio(facts.weight, greatest(coalesce(facts.first_tokens, facts.max_running + facts.max_waiting), 1)),
             repeated.share_best * ratio(facts.weight, sum(facts.weight) over (partition by facts.engine))
         ) as severity,
         0.97 as confidence,
@@ -75,6 +77,12 @@ preemption as (
                 ),
                 format('{:.2f} preemptions per request that got its first token.', ratio(facts.weight, facts.first_tokens)),
                 format('Client streams stood still for {:.1f} s in all.', facts.paused_s),
+                case
+                    when facts.max_waiting > 0 then format(
+                        'Who is preempted waits to run again in the same queue as new requests: it held up to {} meanwhile.',
+                        facts.max_waiting
+                    )
+                end,
             ],
             lambda sentence: sentence is not null
         ) as evidence,
@@ -99,6 +107,55 @@ preemption as (
     where facts.verdict = 'preemption'
 ),
 
+-- requests that did not wait but failed, because nothing could be freed for them
+failed as (
+    select
+        facts.engine,
+        facts.verdict,
+        facts.window_start,
+        sum(failures.requests) as requests,
+        any_value(failures.of_requests) as of_requests,
+    from facts
+    inner join core.failed_requests as failures
+        on failures.engine = facts.engine
+        and failures.failed_at between facts.window_start and facts.window_end
+    where facts.verdict = 'queue_kv_capacity'
+    group by all
+),
+
+failing as (
+    select
+        failed.engine,
+        failed.verdict,
+        facts.window_start,
+        facts.window_end,
+        facts.peak_at,
+        -- a lost answer is the worst a user can get
+        100 * (0.6 + 0.4 * clamp(coalesce(ratio(failed.requests, failed.of_requests), 0), 0, 1)) as severity,
+        0.97 as confidence,
+        format(
+            '{}{} requests FAILED for lack of KV cache in {}: nothing could be freed for them.',
+            failed.requests,
+            coalesce(format(' of {}', failed.of_requests), ''),
+            spoken_duration(greatest(facts.window_s, 1))
+        ) as summary,
+        list_filter(
+            [
+                'The server''s log says of each that the context size, which all running requests share, was exceeded.',
+                format('{} requests ran at most; the pool holds {} tokens for them.', facts.max_running, spoken_count(facts.kv_capacity_tokens)),
+                case
+                    when facts.engine_kind = 'llamacpp'
+                        then 'llama.cpp has no preemption: a full pool fails every request that runs, and no metric of it counts them.'
+                end,
+            ],
+            lambda sentence: sentence is not null
+        ) as evidence,
+        []::varchar[] as evidence_against,
+        []::varchar[] as missing,
+    from failed
+    inner join facts using (engine, verdict, window_start)
+),
+
 queueing as (
     select
         facts.engine,
@@ -119,7 +176,7 @@ queueing as (
             else 0.5
         end as confidence,
         format(
-            'Requests waited for {}{}: {:.0f} on average beside {:.0f} running, for {}.',
+            'Requests waited for {}{}: {:.0f} on average beside {:.0f} running, for {}{}.',
             case facts.verdict
                 when 'queue_max_num_seqs' then 'one of the ' || coalesce(facts.max_num_seqs::varchar, '') || ' batch slots (max_num_seqs)'
                 when 'queue_kv_capacity' then 'room in the KV pool'
@@ -130,7 +187,12 @@ queueing as (
             case when facts.verdict = 'queue_max_num_seqs' and facts.max_kv_usage_ratio < 0.8 then ' while the KV pool had room' else '' end,
             facts.mean_waiting,
             facts.mean_running,
-            spoken_duration(facts.seconds)
+            spoken_duration(facts.seconds),
+            case
+                when facts.verdict = 'queue_kv_capacity' and round(facts.preemptions) > 0
+                    then format('; {:.0f} of them had been running and waited to run again', facts.preemptions)
+                else ''
+            end
         ) as summary,
         list_filter(
             [
@@ -157,12 +219,19 @@ queueing as (
         ) as evidence_against,
         list_filter(
             [
-                case when facts.queued_requests is null then 'How long each request waited: scrape /metrics (vllm:request_queue_time_seconds).' end,
+                case
+                    when facts.queued_requests is not null then null
+                    when facts.engine_kind = 'sglang' then 'How long each request waited, first and again: --export-metrics-to-file.'
+                    when facts.engine_kind = 'llamacpp' then 'How long each request waited: llama.cpp says so nowhere; keep the clients'' results.'
+                    else 'How long each request waited: scrape /metrics (vllm:request_queue_time_seconds).'
+                end,
                 case when facts.verdict = 'queue_unknown' and facts.max_num_seqs is null then 'The value of max_num_seqs: keep the engine''s start-up lines.' end,
             ],
             lambda sentence: sentence is not null
         ) as missing,
     from facts
+    anti join failed
+        on failed.engine = facts.engine and failed.verdict = facts.verdict and failed.window_start = facts.window_start
     where facts.verdict like 'queue%'
 ),
 
@@ -391,6 +460,8 @@ select
     missing,
 from (
     from preemption
+    union all by name
+    from failing
     union all by name
     from queueing
     union all by name

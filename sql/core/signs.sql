@@ -126,9 +126,22 @@ uneven as (
     inner join core.engine_states as states using (engine, sampled_at)
     -- one rank with twice its share and at least four requests more than the idlest: less is chance
     where loads.is_busiest and loads.running >= 2 * loads.mean_running and loads.running - loads.least_running >= 4
+),
+
+failed as (
+    select
+        engine,
+        'queue_kv_capacity' as verdict,
+        failed_at as sign_start,
+        plus_seconds(failed_at, 1) as sign_end,
+        requests::double as weight,
+    from core.failed_requests
+    where failed_at is not null
 )
 
 from waiting
+union all
+from failed
 union all
 from preempted
 union all
