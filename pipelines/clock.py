@@ -154,7 +154,7 @@ def clocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
             row |= {"error_s": reading.error_s, "method": reading.method}
         elif (page := snapshots.filter(pl.col("source") == name)).height:
             row |= {"placed_at": page["placed_at"][0], "error_s": page["error_s"][0]}
-            row |= {"method": f"{page['counters'][0]} counters between timed scrapes"}
+            row |= {"method": page["method"][0]}
         rows.append(row)
     return pl.DataFrame(rows, schema=SCHEMA).sort("source")
 

@@ -38,16 +38,16 @@ misread as (
 clocks as (
     select
         source,
-        case when clock = 'none' then 'no_clock' when error_s is null then 'clock_assumed' else 'clock_error' end as flag,
-        case when clock = 'none' then 'error' else 'warning' end as severity,
+        case when clock = 'none' and placed_at is null then 'no_clock' when error_s is null then 'clock_assumed' else 'clock_error' end as flag,
+        case when clock = 'none' and placed_at is null then 'error' else 'warning' end as severity,
         1 as count,
         case
-            when clock = 'none' then 'It carries no time and could not be placed: its rows are not on the timeline.'
+            when clock = 'none' and placed_at is null then 'It carries no time and could not be placed: its rows are not on the timeline.'
             when error_s is null then format('Its times rest on an assumption: {}.', method)
             else format('Its times may be off by {:.1f} s ({}).', error_s, method)
         end as detail,
     from staging.clocks
-    where clock = 'none' or error_s is null or error_s > 1.5
+    where (clock = 'none' and placed_at is null) or error_s is null or error_s > 1.5
 ),
 
 resets as (

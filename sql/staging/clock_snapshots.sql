@@ -1,13 +1,14 @@
--- Where a metrics page that was saved without its time fits into the timed scrapes of the same counters.
+-- Where a metrics page that was saved without its time fits into the timed scrapes of the same counters, or between requests' ends.
 --
 -- A counter only rises within one life of its engine, so the page is later than every scrape that shows less and earlier than
--- every scrape that shows more. A page that fits into no life is not here.
+-- every scrape that shows more. Without timed scrapes the requests whose end a log or a span tells do the same: a page that counts
+-- seven finished requests lies between the seventh and the eighth end. A page that fits nowhere is not here.
 --
 -- grain: source
 -- column: source    | The page.
 -- column: placed_at | Middle of the interval it fits into; where it is later than the last scrape, that scrape.
 -- column: error_s   | Half the interval; NULL where it has no upper end.
--- column: counters  | Counters that were compared.
+-- column: method    | What places it.
 with pages as (
     select source, instance, engine, name, le, labels, max(value) as value
     from raw.metric_samples
@@ -65,17 +66,72 @@ bounds as (
         and (lives.instance is not distinct from pages.instance or lives.instance is null or pages.instance is null)
     where lives.value is not null
     group by pages.source, lives.life
+),
+
+between_scrapes as (
+    select
+        source,
+        case
+            when before_at is null then last_at
+            else plus_seconds(greatest(after_at, first_at), seconds_between(greatest(after_at, first_at), before_at) / 2)
+        end as placed_at,
+        seconds_between(greatest(after_at, first_at), before_at) / 2 as error_s,
+        format('{} counters between timed scrapes', counters) as method,
+    from bounds
+    where after_at is not null and (before_at is null or after_at < before_at)
+    qualify row_number() over (partition by source order by before_at is null, error_s, life) = 1
+),
+
+-- requests whose end is known, in the order they ended, each once
+ends as (
+    select
+        end_at,
+        count(*) over in_order as finished,
+        lead(end_at) over (order by end_at, request_id) as next_end_at,
+    from (select distinct on (request_id, start_at) request_id, end_at, from raw.spans where end_at is not null)
+    window in_order as (order by end_at, request_id rows unbounded preceding)
+),
+
+-- what a page says of them; a page of an engine that has finished none lacks the series
+finished as (
+    select
+        source,
+        coalesce(sum(value) filter (where name in ('sglang:num_requests_total', 'vllm:request_success_total')), 0) as finished,
+    from raw.metric_samples
+    where at_utc is null and regexp_matches(name, '^(sglang|vllm):')
+    group by source
+),
+
+-- pages between the same two ends are told apart by their names, which count upwards, and spread evenly
+between_ends as (
+    select
+        finished.source,
+        coalesce(ends.end_at, first_ends.arrived_at) as after_at,
+        if(ends.end_at is null, first_ends.end_at, ends.next_end_at) as before_at,
+        row_number() over alike / (1 + count(*) over (partition by finished.finished)) as share,
+        row_number() over alike as nth,
+    from finished
+    cross join (select min(start_at) as arrived_at, min(end_at) as end_at from raw.spans) as first_ends
+    left join ends on ends.finished = finished.finished
+    -- spans that are not of this engine's whole life count something else
+    where (finished.finished = 0 or ends.finished is not null)
+        and first_ends.end_at is not null
+        and (select max(finished) from finished) between 1 and (select count(*) from ends)
+    window alike as (partition by finished.finished order by finished.source)
 )
 
-select
-    source,
-    case
-        when before_at is null then last_at
-        else plus_seconds(greatest(after_at, first_at), seconds_between(greatest(after_at, first_at), before_at) / 2)
-    end as placed_at,
-    seconds_between(greatest(after_at, first_at), before_at) / 2 as error_s,
-    counters,
-from bounds
-where after_at is not null and (before_at is null or after_at < before_at)
-qualify row_number() over (partition by source order by before_at is null, error_s, life) = 1
+select source, placed_at, error_s, method,
+from (
+    from between_scrapes
+    union all by name
+    select
+        source,
+        -- behind the last end there is no bound: a second for each page
+        if(before_at is null, plus_seconds(after_at, nth), plus_seconds(after_at, share * seconds_between(after_at, before_at)))
+            as placed_at,
+        seconds_between(after_at, before_at) / 2 as error_s,
+        'finished requests between the ends its spans tell' as method,
+    from between_ends
+    where source not in (select source from between_scrapes)
+)
 order by source
