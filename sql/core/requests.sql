@@ -32,6 +32,9 @@ with clients as (
         concat(source, '#', run_index, '#', request_index) as client_key,
         plus_seconds(sent_at, ttft_s) as client_first_at,
         coalesce(latency_s, ttft_s + list_sum(gaps_s)) as spent_s,
+        -- when the server can have received it: 50 ms are for clocks that differ by more than was found
+        plus_seconds(sent_at, -0.05 - coalesce(clock_error_s, 0)) as from_at,
+        plus_seconds(sent_at, ttft_s + 0.05 + coalesce(clock_error_s, 0)) as until_at,
     from staging.client_requests
 ),
 
@@ -45,7 +48,7 @@ spans as (
     from staging.spans
 ),
 
--- by index: a tag belongs to the run whose token counts nearly all agree, and whose requests arrive within a second of being sent
+-- by index: a tag belongs to the run whose requests nearly all have its token counts and arrive between sending and first token
 indexed as (
     select
         clients.client_key,
@@ -53,11 +56,8 @@ indexed as (
         clients.run_index,
         spans.span_key,
         spans.tag,
-        coalesce(
-            clients.input_tokens = spans.input_tokens and clients.output_tokens = spans.output_tokens
-            and seconds_between(clients.sent_at, spans.arrived_at) between -0.05 - clients.clock_error_s and 1 + clients.clock_error_s,
-            false
-        ) as agrees,
+        coalesce(clients.input_tokens = spans.input_tokens and clients.output_tokens = spans.output_tokens, false) as is_alike,
+        is_alike and coalesce(spans.arrived_at between clients.from_at and clients.until_at, false) as agrees,
     from clients
     inner join spans on spans.tag_index = clients.request_index
     where spans.tag <> ''
@@ -75,7 +75,7 @@ by_index as (
     select indexed.client_key, indexed.span_key
     from indexed
     inner join tags using (source, run_index, tag)
-    where indexed.agrees
+    where indexed.is_alike
 ),
 
 -- by counts: the k-th request of a pair of counts takes its first possible span, or the one after its predecessor's
@@ -85,8 +85,8 @@ waiting_clients as (
         sent_at,
         input_tokens,
         output_tokens,
-        plus_seconds(sent_at, -0.05 - coalesce(clock_error_s, 0)) as from_at,
-        plus_seconds(sent_at, 1 + coalesce(clock_error_s, 0)) as until_at,
+        from_at,
+        until_at,
         row_number() over (partition by input_tokens, output_tokens order by sent_at, client_key) as client_rank,
     from clients
     anti join by_index using (client_key)

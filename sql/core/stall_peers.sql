@@ -45,14 +45,22 @@ peers as (
     where oldest.stream <> gaps.stream
         and oldest.first_at <= plus_seconds(gaps.started_at, -0.05)
         and oldest.last_at >= plus_seconds(gaps.ended_at, -0.05)
-    qualify row_number() over (partition by gaps.stream, gaps.gap_index order by oldest.first_at, oldest.stream) <= 16
+    -- those that also ran on after it come first: one that ended in it has no tokens to compare
+    qualify row_number() over (
+        partition by gaps.stream, gaps.gap_index
+        order by oldest.last_at < plus_seconds(gaps.ended_at, 0.25), oldest.first_at, oldest.stream
+    ) <= 16
 )
 
 select
     peers.stream,
     peers.gap_index,
     peers.peer,
-    coalesce(sum(overlap_s(peers.started_at, peers.ended_at, pauses.started_at, pauses.ended_at)), 0.0) as silent_s,
+    coalesce(
+        sum(overlap_s(peers.started_at, peers.ended_at, pauses.started_at, pauses.ended_at))
+            filter (pauses.stream is not null),
+        0.0
+    ) as silent_s,
 from peers
 left join core.request_gaps as pauses
     on pauses.stream = peers.peer
