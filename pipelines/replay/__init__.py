@@ -1,4 +1,4 @@
-"""The model of the engine's scheduler and block pool, and what is told by it: recomputed tokens, and what another setting would do.
+"""The model of the engine's scheduler and block pool, and what it tells: recomputed tokens, and what another setting would do.
 
 `pool` is the block pool, `scheduler` the engine's step loop over it, by version where versions differ. `kv_events` follows the
 pool that was recorded; `requests` re-enacts the requests that were recorded; `counters` the requests that counters and

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import polars as pl
@@ -84,11 +84,11 @@ class StoredAgain:
 
 @dataclass(eq=False)
 class _Sequence:
-    """A request as the events show it: its frontier, when it last stored, and what its prefill stored again so far."""
+    """A request as the events show it: its frontier, when it last stored, and the chunks of its prefill so far."""
 
     frontier: int
     stored_at: datetime
-    rebuilt: list[StoredAgain] = field(default_factory=list)
+    chunks: list[StoredAgain] = field(default_factory=list)
     is_prefilling: bool = True
 
 
@@ -127,47 +127,52 @@ class _Account:
         after_removal = sum(each in self._seen and self._copies[each] == 0 for each in run.hashes)
         self._seen.update(run.hashes)
         self._copies.update(run.hashes)
+        row = StoredAgain(run.at, self.life, "refill", len(run.hashes), again, after_removal, run.block_size)
 
         parent = self._latest(run.parent) if run.parent is not None else None
         rebuilt, above = self._rebuilt_by(run)
         if rebuilt is not None and (parent is None or len(run.hashes) > 1 or rebuilt.stored_at > parent.stored_at):
-            self._resume(run, rebuilt, parent if self._is_next_chunk(run, parent) else None, above, again, after_removal)
+            self._resume(run, rebuilt, parent if self._is_next_chunk(run, parent) else None, above, row)
         elif parent is not None and len(run.hashes) == 1:
             parent.is_prefilling = False
             self._advance(parent, run)
             if again:
-                self.again.append(self._row(run, "growth", again, after_removal))
+                self.again.append(replace(row, kind="growth"))
         else:
             sequence = parent if self._is_next_chunk(run, parent) else None
             if sequence is None:
                 sequence = _Sequence(run.hashes[-1], run.at)
                 self._frontiers[sequence.frontier].append(sequence)
             self._advance(sequence, run)
+            sequence.chunks.append(row)
             if again:
-                row = self._row(run, "refill", again, after_removal)
                 self.again.append(row)
-                sequence.rebuilt.append(row)
 
-    def _resume(
-        self, run: Stored, sequence: _Sequence, chunks: _Sequence | None, above: int, again: int, after_removal: int
-    ) -> None:
-        """`run` completes the rebuilding of `sequence`; `chunks`, if any, stored what came before it in earlier steps."""
-        idle_s = (run.at - sequence.stored_at).total_seconds()
-        if chunks is not None and chunks is not sequence:
-            for row in chunks.rebuilt:
-                self.again.remove(row)
-                self.again.append(StoredAgain(**{**vars(row), "kind": "resume", "is_tail_full": True}))
-            self._frontiers[chunks.frontier].remove(chunks)
+    def _resume(self, run: Stored, sequence: _Sequence, begun: _Sequence | None, above: int, row: StoredAgain) -> None:
+        """`run` completes the rebuilding of `sequence`; `begun`, if any, is what earlier steps had rebuilt of it."""
+        parts = [row]
+        if begun is not None and begun is not sequence:
+            parts += begun.chunks
+            self.again = [each for each in self.again if not any(each is part for part in begun.chunks)]
+            self._frontiers[begun.frontier].remove(begun)
+        self.again.append(
+            replace(
+                row,
+                kind="resume",
+                blocks=sum(each.blocks for each in parts),
+                blocks_again=sum(each.blocks_again for each in parts),
+                blocks_after_removal=sum(each.blocks_after_removal for each in parts),
+                idle_s=(run.at - sequence.stored_at).total_seconds(),
+                is_tail_full=above > 0,
+            )
+        )
         self._advance(sequence, run)
-        self.again.append(self._row(run, "resume", again, after_removal, idle_s=idle_s, is_tail_full=above > 0))
+        sequence.is_prefilling = False
 
     def _rebuilt_by(self, run: Stored) -> tuple[_Sequence | None, int]:
         """The sequence whose frontier the run reaches, and how many blocks it goes beyond it: none, or the one just filled."""
-        found = [
-            (sequence, above)
-            for above in (0, 1)
-            if above < len(run.hashes) and (sequence := self._latest(run.hashes[-1 - above]))
-        ]
+        ends = enumerate(reversed(run.hashes[-2:]))
+        found = [(sequence, above) for above, end in ends if (sequence := self._latest(end)) is not None]
         return max(found, key=lambda each: each[0].stored_at, default=(None, 0))
 
     def _is_next_chunk(self, run: Stored, parent: _Sequence | None) -> bool:
@@ -184,11 +189,6 @@ class _Account:
         sequence.frontier, sequence.stored_at = run.hashes[-1], run.at
         self._frontiers[sequence.frontier].append(sequence)
 
-    def _row(
-        self, run: Stored, kind: str, again: int, after_removal: int, *, idle_s: float | None = None, is_tail_full: bool = False
-    ) -> StoredAgain:
-        return StoredAgain(run.at, self.life, kind, len(run.hashes), again, after_removal, run.block_size, idle_s, is_tail_full)
-
 
 def events_of(rows: Iterable[Mapping[str, object]]) -> Iterator[Event]:
     """The rows of one engine's events, one per block, put back together into what was stored in one go. Restarts are told."""
@@ -199,11 +199,11 @@ def events_of(rows: Iterable[Mapping[str, object]]) -> Iterator[Event]:
     def flush() -> Iterator[Event]:
         if chain:
             yield Stored(first["published_at"], first["parent_hash"], tuple(chain), first["block_size"])  # type: ignore[arg-type]
-            chain.clear()
+        chain.clear()
 
     for row in rows:
         is_new_batch = row["seq"] != seq
-        continues = chain and not is_new_batch and row["event"] == "stored" and row["parent_hash"] == chain[-1]
+        continues = chain and not is_new_batch and row["event"] == "stored" and row["parent_hash"] == chain[len(chain) - 1]
         if not continues:
             yield from flush()
         if seq is not None and row["seq"] is not None and row["seq"] < seq:  # type: ignore[operator]
@@ -245,7 +245,7 @@ def blocks_stored_again(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.Data
     column: engine               | Engine (data-parallel rank) that published the events.
     column: life                 | Life of the engine's pool, from 0; a restart begins the next.
     column: stored_at            | Time of the batch that stored them.
-    column: kind                 | resume (a preempted request rebuilt), refill (another prompt), growth (the same text generated again).
+    column: kind                 | resume (a preempted request rebuilt), refill (another prompt), growth (the same text again).
     column: blocks               | Blocks stored in the run.
     column: blocks_again         | Of these, stored before in this life.
     column: blocks_after_removal | Of these, gone from the pool in between; the rest were computed by two requests at once.

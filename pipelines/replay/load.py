@@ -85,7 +85,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Interval:
-    """What happened between two scrapes: tokens generated, requests in flight at its end, and the lengths of those that finished."""
+    """What happened between two scrapes: tokens generated, requests in flight at its end, lengths of those that finished."""
 
     generated: float
     in_flight: int

@@ -1,4 +1,4 @@
-"""Recomputed tokens, by replaying the recorded load over the pool: `replay` of recorded requests, `preemption_counter` of described ones.
+"""Recomputed tokens, by replaying the load over the pool: `replay` of recorded requests, `preemption_counter` of described ones.
 
 One replay is one throw of a chaotic game: two requests in another order, and another victim is chosen. So the load is replayed
 several times, each time with what is not known drawn anew, and the preemptions the engine counted pick the answer: over the
@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import hypot
 from random import Random
 from statistics import fmean, pstdev
 
@@ -72,28 +73,32 @@ def _throw(outcome: Outcome, until: float | None) -> Throw:
     return Throw(seen, len(outcome.preemptions), outcome.lost_tokens, outcome.recomputed_tokens)
 
 
-def estimate(made: Sequence[Throw], *, counted: float | None, model_error: float) -> Estimate:
-    """What the replays say, given that the engine counted so many preemptions (None: it did not say)."""
+def estimate(made: Sequence[Throw], *, counted: float | None, model_error: float, unseen: float = 0.0) -> Estimate:
+    """What the replays say, given that the engine counted so many preemptions (None: it did not say).
+
+    `unseen` preemptions, at most, happened to requests that nothing recorded.
+    """
     seen = [each.preemptions_seen for each in made]
     tokens = [each.recomputed_tokens for each in made]
     every = [each.preemptions for each in made]
     if counted is None:
-        best, spread, count, beyond = fmean(tokens), pstdev(tokens), fmean(every), pstdev(every)
+        best, spread, count = fmean(tokens), pstdev(tokens), fmean(every)
+        beyond = hypot(SPREADS * pstdev(every), 2 * model_error * count)
         off = 0.0
     else:
         best, spread = _line_at(seen, tokens, counted)
         tail = [each.preemptions - each.preemptions_seen for each in made]
-        count, beyond = counted + fmean(tail), pstdev(tail)
+        # what came after the counters' end is as sure as a replay without a count, and requests may have come that none saw
+        count, beyond = counted + fmean(tail), hypot(SPREADS * pstdev(tail), 2 * model_error * fmean(tail)) + unseen
         # a replay that counts otherwise than the engine did is believed less: half of what its count would change
         proportional = best if not fmean(seen) else fmean(tokens) * (counted + fmean(tail)) / (fmean(seen) + fmean(tail))
         off = abs(proportional - best) / 2
-    half = SPREADS * spread + off + model_error * best
+    half = hypot(SPREADS * spread, off, model_error * best)  # they have nothing to do with each other
     most_lost = max((each.lost_tokens / each.preemptions for each in made if each.preemptions), default=0.0)
-    count_half = SPREADS * beyond + (model_error * count if counted is None else 0.0)
-    count_high = count + count_half
+    count_high = count + beyond
     return Estimate(
-        tokens=(max(0.0, best - half), best, max(best, min(best + half, most_lost * count_high))),
-        preemptions=(counted if counted is not None else max(0.0, count - count_half), count, count_high),
+        tokens=(max(0.0, best - half), best, max(best, min(best + half + unseen * most_lost, most_lost * count_high))),
+        preemptions=(counted if counted is not None else max(0.0, count - beyond), count, count_high),
         replayed_preemptions=fmean(every),
         replays=len(made),
     )
@@ -176,7 +181,12 @@ def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFr
                 if method == "preemption_counter":
                     until = sum(each.generated for each in intervals)  # noqa: PLW2901
                 made = throws(_settings(engine), draw, hit_share=seen.hit_share, until=until)
-                told = estimate(made, counted=seen.preemptions, model_error=MODEL_ERROR[method])
+                told = estimate(
+                    made,
+                    counted=seen.preemptions,
+                    model_error=MODEL_ERROR[method],
+                    unseen=seen.most_in_an_interval if method == "preemption_counter" and seen.last_in_flight else 0.0,
+                )
                 row |= dict(zip(("tokens_low", "tokens_best", "tokens_high"), told.tokens, strict=True))
                 row |= dict(zip(("preemptions_low", "preemptions_best", "preemptions_high"), told.preemptions, strict=True))
                 row |= {"replayed_preemptions": told.replayed_preemptions, "replays": told.replays}
@@ -194,6 +204,9 @@ class Seen:
     hit_share: float
     first_in_flight: int
     last_in_flight: int
+    most_in_an_interval: (
+        float  # preemptions; where the last scrape saw work left, the time to the next could have brought as many
+    )
 
     @classmethod
     def of(cls, counters: pl.DataFrame, states: pl.DataFrame) -> Seen:
@@ -212,10 +225,15 @@ class Seen:
             until=counters["interval_end"].max() if counters.height else None,  # type: ignore[arg-type]
             preemptions=totals.get("preemptions"),
             generated=totals.get("generation_tokens"),
-            hit_share=min(1.0, hits / prompts) if prompts else 0.0,
+            hit_share=min(1.0, float(hits) / float(prompts)) if prompts else 0.0,
             first_in_flight=in_flight[0] if in_flight else 0,
             last_in_flight=in_flight[-1] if in_flight else 0,
+            most_in_an_interval=counters.filter(pl.col("signal").eq("preemptions"))["delta"].max() or 0.0,  # type: ignore[arg-type]
         )
+
+    def ends_before(self, records: Sequence[Record]) -> bool:
+        """Whether recorded requests were sent after the last scrape."""
+        return self.until is not None and any(each.arrived_s > self.until.timestamp() for each in records)
 
     def progress_of(self, records: Sequence[Record]) -> float | None:
         """Tokens the recorded requests had generated when the metrics end."""
@@ -234,7 +252,7 @@ def _why_not(method: str, engine: Row, seen: Seen, records: Sequence[Record], si
         return "no requests recorded" if method == "replay" else "no histograms of request lengths"
     if method == "preemption_counter" and seen.preemptions is None:
         return "num_preemptions_total is not exported"
-    if seen.preemptions == 0 and seen.last_in_flight == 0:
+    if seen.preemptions == 0 and not seen.last_in_flight and not seen.ends_before(records):
         return "no preemption was counted"
     if method == "replay" and sum(each.output_tokens for each in records) < 0.9 * (seen.generated or 0.0):
         return "the engine generated more than the recorded requests account for: others were there"
@@ -264,8 +282,13 @@ def _records(requests: pl.DataFrame) -> Iterator[Record]:
         & (pl.col("input_tokens") > 0)
     )
     for row in complete.sort("arrived_at", "request_key").iter_rows(named=True):
-        times = [row[name].timestamp() for name in ("arrived_at", "first_token_at", "finished_at")]
-        yield Record(*times, row["input_tokens"], row["output_tokens"])
+        yield Record(
+            arrived_s=row["arrived_at"].timestamp(),
+            first_token_s=row["first_token_at"].timestamp(),
+            finished_s=row["finished_at"].timestamp(),
+            prompt_tokens=row["input_tokens"],
+            output_tokens=row["output_tokens"],
+        )
 
 
 def _intervals(counters: pl.DataFrame, histograms: pl.DataFrame, states: pl.DataFrame, engine: Row) -> list[Interval]:

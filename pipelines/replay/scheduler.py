@@ -72,7 +72,8 @@ PROGRESS = StepTime(generated=1.0)
 @dataclass(frozen=True)
 class Request:
     """One request of the replay. `stream` names the client it belongs to; `shared_blocks` blocks of its prompt are the same for
-    all requests of one `prefix`."""
+    all requests of one `prefix`.
+    """
 
     arrived: float
     prompt_tokens: int
@@ -266,7 +267,7 @@ class Replay:
         self._after(chunks)
 
     def _schedule_running(self, budget: int) -> tuple[int, bool]:
-        """Blocks for the decoding requests that cross a boundary in this step, oldest admission first; tokens, and if any was lost."""
+        """Blocks for decoding requests that cross a boundary in this step, oldest first; tokens, and whether any was lost."""
         preempted = False
         for sequence in self._due():
             if sequence.decoding_since is None:

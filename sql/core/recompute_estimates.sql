@@ -95,10 +95,7 @@ replays as (
         replays.preemptions_low,
         replays.preemptions_best,
         replays.preemptions_high,
-        coalesce(
-            concat('No replay: ', replays.reason, '.'),
-            'The engine schedules as its version does; which prompts begin alike is drawn by chance.'
-        ) as assumptions,
+        'The engine schedules as its version does; which prompts begin alike is drawn by chance.' as assumptions,
         format(
             '{} requests replayed {} times over the block pool: {:.0f} preemptions on average, {} counted.',
             replays.requests, replays.replays, replays.replayed_preemptions, coalesce(counted.preemptions::bigint::varchar, 'none')

@@ -78,15 +78,22 @@ placed as (
     left join counted using (engine)
 ),
 
+-- is_sure: a resume for certain. is_resume: taken for one. is_possible: it may be one
 ranked as (
     select
         *,
-        kind = 'resume'
-            and (
-                not is_counted
-                or row_number() over (partition by engine, kind, is_counted order by idle_s, stored_at) <= preemptions
-            ) as is_resume,
-    from placed
+        kind = 'resume' and case
+            when preemptions is null then true
+            when is_counted then place <= preemptions
+            else false
+        end as is_sure,
+        kind = 'resume' and case
+            when preemptions is null then true
+            when is_counted then place <= preemptions
+            else preemptions > 0 -- beyond the counter's window as within it
+        end as is_resume,
+        kind = 'resume' and (not is_counted or preemptions is null or preemptions > 0) as is_possible,
+    from (select *, row_number() over (partition by engine, kind, is_counted order by idle_s, stored_at) as place from placed)
 ),
 
 sums as (
@@ -98,7 +105,10 @@ sums as (
         count(*) filter (where is_resume and not is_tail_full) as open_tails,
         coalesce(sum(blocks_again * block_size) filter (where is_resume), 0) as resumed_tokens,
         coalesce(sum(blocks_again * block_size) filter (where not is_resume), 0) as refilled_tokens,
-        coalesce(sum(blocks * block_size) filter (where kind = 'resume' and not is_resume and preemptions > 0), 0) as doubtful_tokens,
+        coalesce(sum(blocks * block_size) filter (where is_possible and not is_resume), 0) as doubtful_tokens,
+        coalesce(sum(blocks_again * block_size) filter (where is_possible and not is_resume), 0) as doubtful_refill_tokens,
+        coalesce(sum(blocks * block_size) filter (where is_resume and not is_sure), 0) as unsure_tokens,
+        coalesce(sum(blocks_again * block_size) filter (where is_resume and not is_sure), 0) as unsure_refill_tokens,
         coalesce(sum(blocks_again * block_size), 0) as stored_again,
     from ranked
     group by engine
@@ -108,11 +118,17 @@ told as (
     select
         coverage.*,
         coalesce(sums.resumes_seen, 0) as resumes_seen,
-        greatest(0, counted.preemptions - coalesce(sums.resumes_counted, 0)) as resumes_unseen,
+        greatest(0, counted.preemptions - coalesce(sums.resumes_counted, 0)) as resumes_unseen_within,
         coalesce(sums.rebuilt_tokens, 0) as rebuilt_tokens,
         coalesce(sums.open_tails, 0) as open_tails,
         coalesce(sums.refilled_tokens, 0) as refilled_tokens,
         coalesce(sums.doubtful_tokens, 0) as doubtful_tokens,
+        coalesce(sums.doubtful_refill_tokens, 0) as doubtful_refill_tokens,
+        coalesce(sums.unsure_tokens, 0) as unsure_tokens,
+        coalesce(sums.unsure_refill_tokens, 0) as unsure_refill_tokens,
+        -- beyond the counter's window as many resumes are unseen as within it
+        (coalesce(sums.resumes_seen, 0) - coalesce(sums.resumes_counted, 0))
+            * coalesce(ratio(greatest(0, counted.preemptions - sums.resumes_counted), sums.resumes_counted), 0) as resumes_unseen_beyond,
         coalesce(sums.stored_again, 0) as stored_again,
         coalesce(restored.tokens, 0) as restored_tokens,
         coalesce(lost_batches / nullif(batches, 0), 0) as lost_share,
@@ -122,13 +138,17 @@ told as (
     left join restored using (engine)
 ),
 
+totalled as (
+    select *, resumes_unseen_within + resumes_unseen_beyond as resumes_unseen from told
+),
+
 tailed as (
     select
         *,
         open_tails + coalesce(resumes_unseen, 0) as tails,
         -- without the counter as many resumes may be unseen as are seen
         (open_tails + coalesce(resumes_unseen, resumes_seen)) * (block_size - 1) as tail_tokens_most,
-    from told
+    from totalled
 ),
 
 expected as (
@@ -147,16 +167,18 @@ select
     is_from_start,
     resumes_seen,
     resumes_unseen::bigint as resumes_unseen,
-    greatest(0, recompute_best - tail_spread) as recompute_low,
+    greatest(0, recompute_best - tail_spread - unsure_tokens) as recompute_low,
     recompute_best,
     case
         when resumes_unseen is null then rebuilt_tokens + tail_tokens_most
-        else recompute_best + tail_spread + doubtful_tokens
+        else recompute_best + tail_spread + doubtful_tokens + resumes_unseen_beyond * block_size
     end * (1 + 2 * lost_share) as recompute_high,
-    case when restored_tokens > 0 then 0 else refilled_tokens end as refill_low,
+    case when restored_tokens > 0 then 0 else greatest(0, refilled_tokens - doubtful_refill_tokens) end as refill_low,
     case when restored_tokens > 0 then greatest(0, refilled_tokens - restored_tokens) / 2 else refilled_tokens end as refill_best,
-    case when restored_tokens > 0 then greatest(0, refilled_tokens - restored_tokens) else refilled_tokens end
-        * (1 + 2 * lost_share) as refill_high,
+    case
+        when restored_tokens > 0 then greatest(0, refilled_tokens - restored_tokens)
+        else refilled_tokens + unsure_refill_tokens
+    end * (1 + 2 * lost_share) as refill_high,
     stored_again,
 from expected
 order by engine

@@ -36,7 +36,8 @@ refilled as (
         time_bucket(interval 10 second, stored_at) as bucket_at,
         sum(blocks_again * block_size) as refilled_tokens,
     from core.blocks_stored_again
-    where kind <> 'resume'
+    -- without any preemption counted a resume is not one
+    where kind <> 'resume' or engine in (select engine from core.preemption_intervals group by engine having sum(preemptions) = 0)
     group by all
 )
 

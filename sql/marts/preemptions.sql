@@ -34,10 +34,10 @@ aborted as (
 expected as (
     select
         engine,
-        max(preemptions_best) as preemptions_best,
+        arg_min(preemptions_best, rung) as preemptions_best,
         max(preemptions_high) as preemptions_high,
     from core.recompute_estimates
-    where kind = 'preemption_recompute' and method in ('replay', 'preemption_counter') and tokens_best is not null
+    where kind = 'preemption_recompute' and method in ('kv_events', 'replay', 'preemption_counter') and not is_partial
     group by engine
 ),
 
