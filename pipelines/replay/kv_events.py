@@ -42,6 +42,11 @@ class Stored:
     hashes: tuple[int, ...]
     block_size: int
 
+    @property
+    def last(self) -> int:
+        """The block at its end."""
+        return self.hashes[-1]
+
 
 @dataclass(frozen=True)
 class Removed:
@@ -141,7 +146,7 @@ class _Account:
         else:
             sequence = parent if self._is_next_chunk(run, parent) else None
             if sequence is None:
-                sequence = _Sequence(run.hashes[-1], run.at)
+                sequence = _Sequence(run.last, run.at)
                 self._frontiers[sequence.frontier].append(sequence)
             self._advance(sequence, run)
             sequence.chunks.append(row)
@@ -186,7 +191,7 @@ class _Account:
         self._frontiers[sequence.frontier].remove(sequence)
         if not self._frontiers[sequence.frontier]:
             del self._frontiers[sequence.frontier]
-        sequence.frontier, sequence.stored_at = run.hashes[-1], run.at
+        sequence.frontier, sequence.stored_at = run.last, run.at
         self._frontiers[sequence.frontier].append(sequence)
 
 

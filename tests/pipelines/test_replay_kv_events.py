@@ -1,0 +1,87 @@
+"""KV events told apart: the same block stored again is a resume, a refill or a cold start, by who stored it and when."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pipelines.replay.kv_events import Emptied, Removed, Stored, events_of, stored_again
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def at(second: float) -> datetime:
+    return NOON + timedelta(seconds=second)
+
+
+def stored(second: float, *hashes: int, on: int | None = None) -> Stored:
+    return Stored(at(second), on, hashes, 16)
+
+
+def removed(second: float, *hashes: int) -> list[Removed]:
+    return [Removed(at(second), each) for each in hashes]
+
+
+def kinds(*events) -> list[tuple[str, int]]:
+    return [(each.kind, each.blocks_again) for each in stored_again(events)]
+
+
+def test_a_run_that_ends_where_a_sequence_stood_is_its_resume():
+    prompt, growth = stored(0, 1, 2, 3), stored(1, 4, on=3)
+    assert kinds(prompt, growth, *removed(2, 3, 4), stored(3, 3, 4, on=2)) == [("resume", 2)]
+
+
+def test_a_resume_may_go_one_block_beyond_where_the_sequence_stood():
+    again = stored_again([stored(0, 1, 2), *removed(1, 2), stored(2, 2, 3, on=1)])
+    assert [(each.kind, each.blocks, each.is_tail_full) for each in again] == [("resume", 2, True)]
+
+
+def test_a_prompt_with_the_same_prefix_is_a_refill():
+    first, answer = stored(0, 1, 2, 3), stored(1, 4, on=3)
+    assert kinds(first, answer, *removed(2, 1, 2, 3, 4), stored(3, 1, 2, 8, 9)) == [("refill", 2)]
+
+
+def test_a_repeated_prompt_is_a_refill_though_all_of_it_was_seen():
+    first, answer = stored(0, 1, 2, 3), stored(1, 4, on=3)
+    assert kinds(first, answer, *removed(2, 1, 2, 3, 4), stored(3, 1, 2, 3)) == [("refill", 3)]
+
+
+def test_a_next_turn_passes_beyond_the_earlier_answer():
+    assert kinds(stored(0, 1, 2), stored(1, 3, on=2), *removed(2, 1, 2, 3), stored(9, 1, 2, 3, 4, 5, 6)) == [("refill", 3)]
+
+
+def test_a_resume_in_chunks_is_one_resume():
+    events = [stored(0, 1, 2, 3, 4), *removed(1, 1, 2, 3, 4), stored(2, 1, 2), stored(2.1, 3, 4, on=2)]
+    assert kinds(*events) == [("resume", 4)]
+
+
+def test_growth_is_not_a_resume_even_into_a_block_an_earlier_request_ended_with():
+    earlier = [stored(0, 1, 2), stored(1, 3, on=2)]
+    assert kinds(*earlier, *removed(2, 1, 2, 3), stored(5, 1, 2), stored(6, 3, on=2)) == [("refill", 2), ("growth", 1)]
+
+
+@pytest.mark.parametrize("is_restart", [True, False])
+def test_after_the_pool_is_emptied_nothing_counts_as_seen(is_restart):
+    assert kinds(stored(0, 1, 2, 3), stored(1, 4, on=3), Emptied(at(2), is_restart), stored(3, 1, 2, 9)) == []
+
+
+def test_a_block_computed_by_two_requests_at_once_was_not_removed_in_between():
+    again = stored_again([stored(0, 1, 2, 3), stored(0.1, 1, 2, 7, 8)])
+    assert [(each.blocks_again, each.blocks_after_removal) for each in again] == [(2, 0)]
+
+
+def row(seq: int, event: str, block: int | None, parent: int | None = None) -> dict:
+    return {"published_at": at(seq), "seq": seq, "event": event, "block_hash": block, "parent_hash": parent, "block_size": 16}
+
+
+def test_rows_are_put_back_together_by_chain_and_batch():
+    rows = [row(0, "stored", 1), row(0, "stored", 2, 1), row(0, "stored", 8), row(1, "stored", 3, 2), row(1, "removed", 8)]
+    assert list(events_of(rows)) == [
+        Stored(at(0), None, (1, 2), 16),
+        Stored(at(0), None, (8,), 16),
+        Stored(at(1), 2, (3,), 16),
+        Removed(at(1), 8),
+    ]
+
+
+def test_a_sequence_number_that_falls_is_a_restart():
+    assert Emptied(at(0), is_restart=True) in list(events_of([row(5, "stored", 1), row(0, "stored", 1)]))

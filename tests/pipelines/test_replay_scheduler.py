@@ -1,0 +1,99 @@
+"""The scheduler's replay, on loads small enough to follow by hand and large enough to measure."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.replay.scheduler import PROGRESS, Outcome, Replay, Request, Settings, StepTime
+
+
+def settings(blocks: int = 100, **changed) -> Settings:
+    return Settings(**{"blocks": blocks, "block_size": 4, "max_num_seqs": 8, "max_num_batched_tokens": 64, **changed})
+
+
+def replay(requests: list[Request], given: Settings | None = None, step_time: StepTime = PROGRESS, **options) -> Outcome:
+    return Replay(given or settings(), step_time, requests, **options).run()
+
+
+def test_one_request_takes_one_step_a_token():
+    outcome = replay([Request(0, 10, 5)], step_time=StepTime(base=1.0))
+    assert outcome.steps == 5
+    assert outcome.computed_tokens == 10 + 4
+    assert outcome.first_token_at == (1.0,)
+    assert outcome.finished_at == (5.0,)
+
+
+def test_a_prompt_longer_than_the_budget_takes_several_steps():
+    outcome = replay([Request(0, 150, 1)], step_time=StepTime(base=1.0))
+    assert outcome.first_token_at == (3.0,)
+
+
+def test_the_request_admitted_last_is_preempted_and_computed_again():
+    # 5 blocks hold two prompts of 8 and one block more: whoever was first takes it, then the other must go
+    outcome = replay([Request(0, 8, 6), Request(0, 8, 6)], settings(blocks=5))
+    assert [each.request for each in outcome.preemptions] == [1]
+    lost = outcome.preemptions[0]
+    assert lost.context_tokens == 8
+    # its tail was taken for the survivor's growth; the head of its prompt was still there
+    assert lost.recomputed_tokens == 4
+    assert outcome.computed_tokens == 2 * (8 + 5) + 4
+
+
+def test_without_caching_all_is_computed_again():
+    outcome = replay([Request(0, 8, 6), Request(0, 8, 6)], settings(blocks=5, is_caching=False))
+    assert outcome.recomputed_tokens == outcome.lost_tokens == 8
+
+
+def test_a_shared_prefix_is_computed_once():
+    requests = [Request(0, 12, 2, shared_blocks=2), Request(50, 12, 2, shared_blocks=2)]
+    assert replay(requests).first_hit_tokens == 8
+
+
+def test_slots_are_a_limit_of_their_own():
+    outcome = replay([Request(0, 4, 3)] * 2, settings(max_num_seqs=1), StepTime(base=1.0))
+    assert outcome.finished_at == (3.0, 6.0)
+    assert not outcome.preemptions
+
+
+def test_a_client_with_a_limit_sends_the_next_request_when_one_ends():
+    outcome = replay([Request(0, 4, 3)] * 3, step_time=StepTime(base=1.0), concurrency={0: 1})
+    assert outcome.started_at == (0.0, 3.0, 6.0)
+
+
+def test_a_request_that_never_fits_is_refused():
+    outcome = replay([Request(0, 500, 1), Request(0, 4, 1)])
+    assert outcome.finished_at[0] is None
+    assert outcome.finished_at[1] is not None
+
+
+def test_before_0_19_1_a_prefill_may_begin_that_does_not_fit_whole():
+    assert Settings.of_version(
+        (0, 19, 0), blocks=1, block_size=1, max_num_seqs=1, max_num_batched_tokens=1
+    ) != Settings.of_version((0, 19, 1), blocks=1, block_size=1, max_num_seqs=1, max_num_batched_tokens=1)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40), st.integers(0, 3)), min_size=1, max_size=25),
+    st.integers(26, 60),
+    st.booleans(),
+    st.booleans(),
+)
+def test_every_request_ends_and_every_token_is_accounted_for(lengths, blocks, must_fit, caching):
+    requests = [Request(float(i), prompt, output, shared_blocks=shared) for i, (prompt, output, shared) in enumerate(lengths)]
+    given_settings = settings(blocks, must_whole_sequence_fit=must_fit, is_caching=caching)
+    player = Replay(given_settings, PROGRESS, requests)
+    outcome = player.run()
+    assert all(each is not None for each in outcome.finished_at)
+    assert player.pool.free_blocks == blocks
+    if must_fit:
+        useful = sum(each.prompt_tokens + each.output_tokens - 1 for each in requests) - outcome.first_hit_tokens
+        assert outcome.computed_tokens == useful + outcome.recomputed_tokens
+
+
+def test_work_grows_with_requests_not_with_tokens():
+    rng = Random(1)
+    requests = [Request(i * 270.0, rng.randint(100, 1500), rng.randint(100, 500)) for i in range(200)]
+    few = Replay(Settings(9000, 16, 256, 8192), PROGRESS, requests).run()
+    coarse = Replay(Settings(9000 // 8, 128, 256, 8192), PROGRESS, requests).run()
+    assert few.steps == coarse.steps or abs(few.steps - coarse.steps) < 0.1 * few.steps
