@@ -188,6 +188,9 @@ facts as (
         on prompts.engine = told.engine and prompts.verdict = told.verdict and prompts.dimension = 'prompt'
     left join heaviest as outputs
         on outputs.engine = told.engine and outputs.verdict = told.verdict and outputs.dimension = 'output'
+    -- a resumed request is prefilled again: without the preemptions part of the slow steps goes by itself
+    where told.verdict <> 'prefill_interference'
+        or told.engine not in (select engine from told where verdict = 'preemption')
 ),
 
 -- fewer at once: as many as fit 95 % of the time; without lengths or pool size, a fifth less than what ran while the pool
@@ -296,8 +299,10 @@ admission_headroom as (
                     100 * (1 - fits_on_average * (1 - share) / mean_running), fits_on_average * (1 - share), mean_running
                 )
             end,
-            case when in_house > mean_running and severity >= 20 then 'Requests that wait now wait longer for their first '
-                                                                      'token, for the same reason.' end,
+            case
+                when in_house > mean_running and severity >= 20
+                    then 'Requests that wait now wait longer for their first token, for the same reason.'
+            end,
         ] as prices,
         [fit_sentence] as evidence,
         'one-sided 95 % spread of the need of the sequences that fit, as a share of the pool; its effect on counts was '
@@ -591,8 +596,9 @@ more_sequences as (
         least(wanted, coalesce(fits_95, 2 * max_num_seqs))::varchar as to_value,
         [
             case
-                when fits_95 >= wanted then format('All {} that were in the house at most run at once; the pool allows up to '
-                                                   '{}.', wanted, fits_95)
+                when fits_95 >= wanted then format(
+                    'All {} that were in the house at most run at once; the pool allows up to {}.', wanted, fits_95
+                )
                 when fits_95 is not null then format('{} run at once: as many as the pool allows.', fits_95)
                 else 'Twice as many run at once; how many the pool allows cannot be told without sequence lengths and its size.'
             end,
@@ -668,8 +674,6 @@ paced as (
     from facts
     where verdict = 'prefill_interference'
         and severity >= 20
-        -- a resumed request is prefilled again: without the preemptions part of the slow steps goes by itself
-        and engine not in (select engine from told where verdict = 'preemption')
 ),
 
 pieces as (
@@ -771,8 +775,7 @@ outside as (
     inner join (
         values
             ('imbalance', 'spread_load', 'The engine that queues gives its surplus to those that do not.'),
-            ('client_limited', 'client_concurrency', 'The engine had room: it gets more to do, and the client''s own queue '
-                                                     'goes.'),
+            ('client_limited', 'client_concurrency', 'The engine had room: it gets more to do, and the client''s queue goes.'),
             ('cold_start', 'warm_up', 'The first requests no longer pay for compilation and cold caches.')
     ) as levers(verdict, lever, effect) using (verdict)
 ),

@@ -1,0 +1,300 @@
+"""Recommendations: a value from the run's own numbers, nothing the version lacks, nothing that is set already, three at most."""
+
+import shutil
+
+import pytest
+
+from pipelines.lake import Lake
+from pipelines.models import models
+
+POOL = """
+    engine  scope     requests  pool_tokens  held_tokens  held_deviation_tokens  prompt_share  fits_on_average  fits_95  fits_99  method
+    0       pressure  119       4576         363.0        136.0                  0.53          12.6             10       9        requests
+"""
+LENGTHS = """
+    engine  scope     requests  prompt_mean  output_mean  output_p90  prompt_share  method
+    0       pressure  119       186.0        272.0        438.0       0.53          requests
+"""
+
+
+@pytest.fixture(scope="module")
+def nothing(tmp_path_factory) -> Lake:
+    """Every table as its model makes it of no input, made once."""
+    return Lake(tmp_path_factory.mktemp("nothing"), "test")
+
+
+@pytest.fixture
+def sql(sql, nothing):
+    """A table that a test does not give is empty here: what it would be made of is of no concern."""
+    sql._empty, made = nothing, sql._make
+
+    def make(table, lake):
+        for read in models()[table].reads if lake is not nothing else ():
+            if not lake.has(read):
+                sql._schema(read)
+                lake.put(read, lambda path, read=read: shutil.copy(nothing.path(read), path))
+        made(table, lake)
+
+    sql._make = make
+    return sql
+
+
+def verdict(sql, name, *, severity=70, primary=True):
+    sql.given(
+        "advice.verdicts",
+        f"""
+        engine  verdict  severity    is_primary
+        0       {name}   {severity}  {primary}
+    """,
+    )
+
+
+def engine(sql, **known):
+    settings = {"engine_kind": "vllm", "engine_version": "0.32.0", "max_num_seqs": 32, "max_num_seqs_source": "argument"} | known
+    sql.given("core.engines", "engine  " + "  ".join(settings) + "\n0  " + "  ".join(str(value) for value in settings.values()))
+
+
+def settings(sql, **said):
+    rows = "\n".join(f"0  {key}  {value}" for key, value in said.items())
+    sql.given("core.engine_settings", "engine  key  value_text\n" + rows)
+
+
+def preempted(sql):
+    verdict(sql, "preemption")
+    sql.given(
+        "marts.spell_facts",
+        """
+        engine  verdict     window_start  window_end  seconds  mean_running  mean_waiting  max_running  max_waiting  preemptions  generation_tokens
+        0       preemption  12:00:00      12:00:15    15.0     12.5          13.5          19           18           149          29000
+    """,
+    )
+    sql.given("core.pool_demand", POOL)
+    sql.given("core.sequence_lengths", LENGTHS)
+
+
+def told(sql, *columns):
+    table = sql.rows("advice.recommendations")._table
+    return [tuple(row[column] for column in columns) for row in table.to_pylist()]
+
+
+def test_preemption_is_answered_at_admission_with_the_number_that_fits(sql):
+    preempted(sql)
+    engine(sql)
+    assert (
+        sql.rows("advice.recommendations")
+        == """
+        rank  setting       from_value  to_value
+        1     max_num_seqs  32          10
+        2     watermark     -           0.15
+        3     -             272 output tokens on average, 438 at the 90th percentile  181 output tokens on average
+    """
+    )
+
+
+def test_fewer_at_once_has_its_price_in_tokens_and_waiting(sql):
+    preempted(sql)
+    engine(sql)
+    price = told(sql, "trade_off")[0][0]
+    assert "Tokens per second fall by about 20 %" in price
+    assert "each waits about 2.8 s" in price  # 16 of 26 wait for 272 tokens each at 1,933 tokens/s x 10 / 12.5
+
+
+@pytest.mark.parametrize(
+    ("known", "said", "absent"),
+    [
+        ({"engine_version": "0.23.0"}, {}, "watermark"),
+        ({"engine_version": "0.9.1", "engine_generation": "v0"}, {}, "watermark"),
+        ({"engine_version": "-"}, {}, "watermark"),
+        ({}, {"watermark": "0.2"}, "watermark"),
+        ({"max_num_seqs": 10}, {}, "watermark_only"),
+        ({"kv_cache_dtype": "fp8"}, {}, "kv_cache_dtype"),
+        ({"kv_cache_dtype": "-"}, {}, "kv_cache_dtype"),
+        ({"kv_cache_dtype": "auto"}, {"num_gpu_blocks_override": "144"}, "kv_cache_dtype"),
+        ({"engine_kind": "-"}, {}, "max_num_seqs"),
+    ],
+)
+def test_what_the_version_lacks_or_has_set_or_cannot_use_is_not_told(sql, known, said, absent):
+    preempted(sql)
+    engine(sql, **known)
+    if said:
+        settings(sql, **said)
+    assert absent not in {setting for (setting,) in told(sql, "setting")}
+
+
+def test_more_gpu_memory_needs_a_measurement_of_free_memory(sql):
+    preempted(sql)
+    engine(sql, gpu_memory_utilization="0.85", kv_cache_dtype="fp8", engine_version="0.16.0")
+    assert "gpu_memory_utilization" not in {setting for (setting,) in told(sql, "setting")}
+    sql.given(
+        "core.gpu_memory",
+        """
+        engine  free_memory_ratio  samples
+        0       0.11               40
+    """,
+    )
+    assert ("gpu_memory_utilization", "0.85", "0.93") in told(sql, "setting", "from_value", "to_value")
+
+
+def test_prefill_interference_beside_preemption_is_left_to_the_preemption(sql):
+    preempted(sql)
+    engine(sql, engine_version="-")
+    sql.given(
+        "advice.verdicts",
+        """
+        engine  verdict               severity  is_primary
+        0       preemption            70        true
+        0       prefill_interference  45        false
+    """,
+    )
+    assert {name for (name,) in told(sql, "verdict")} == {"preemption"}
+
+
+def slots(sql, *, running, waiting, limit):
+    verdict(sql, "queue_max_num_seqs")
+    engine(sql, max_num_seqs=limit)
+    sql.given(
+        "marts.spell_facts",
+        f"""
+        engine  verdict             window_start  window_end  seconds  mean_running  mean_waiting  max_running  max_waiting
+        0       queue_max_num_seqs  12:00:00      12:00:18    18.0     {running}.0   {waiting}.0   {running}    {waiting}
+    """,
+    )
+
+
+def test_a_queue_for_slots_gets_as_many_as_the_pool_allows(sql):
+    slots(sql, running=4, waiting=20, limit=4)
+    sql.given(
+        "core.pool_demand",
+        """
+        engine  scope  pool_tokens  held_tokens  held_deviation_tokens  fits_95  fits_99  method
+        0       run    65504        299.0        105.0                  210      207      requests
+    """,
+    )
+    assert (
+        sql.rows("advice.recommendations")
+        == """
+        rank  setting       from_value  to_value
+        1     max_num_seqs  4           24
+    """
+    )
+    assert "the pool allows up to 210" in told(sql, "expected_effect")[0][0]
+
+
+def test_slots_are_not_raised_into_the_pool(sql):
+    slots(sql, running=9, waiting=18, limit=9)
+    sql.given("core.pool_demand", POOL)
+    sql.given("core.sequence_lengths", LENGTHS)
+    assert [lever for (lever,) in told(sql, "lever")] == ["shorter_outputs"]
+
+
+@pytest.mark.parametrize(
+    ("version", "setting"),
+    [("0.32.0", "kv_offloading_size"), ("0.9.1", "kv_transfer_config"), ("0.6.6", None)],
+)
+def test_prefix_eviction_is_answered_by_a_host_tier_that_the_version_has(sql, version, setting):
+    verdict(sql, "prefix_eviction")
+    engine(sql, engine_version=version, kv_capacity_tokens=5120)
+    assert told(sql, "setting")[0] == (setting,)
+    assert not {"fewer_sequences", "more_sequences"} & {lever for (lever,) in told(sql, "lever")}
+
+
+def test_a_host_tier_that_is_there_is_not_advised_again(sql):
+    verdict(sql, "prefix_eviction")
+    engine(sql, kv_connector="LMCacheConnectorV1")
+    assert [lever for (lever,) in told(sql, "lever")] == ["locality"]
+
+
+def test_deferred_requests_are_told_of_adapters_only_where_adapters_are_served(sql):
+    verdict(sql, "queue_deferred")
+    engine(sql)
+    assert told(sql, "lever", "setting") == [("tell_deferrals_apart", None)]
+    settings(sql, enable_lora="True", max_loras="1")
+    assert told(sql, "setting", "from_value", "to_value") == [("max_loras", "1", "2")]
+
+
+@pytest.mark.parametrize("name", ["healthy", "insufficient_evidence", "queue_unknown", "engine_stalled"])
+def test_nothing_is_advised_where_nothing_is_wrong_or_known(sql, name):
+    verdict(sql, name)
+    engine(sql)
+    assert told(sql, "lever") == []
+
+
+def test_a_mild_finding_is_advised_on_only_where_it_is_the_main_one(sql):
+    preempted(sql)
+    engine(sql)
+    verdict(sql, "preemption", severity=8, primary=False)
+    assert told(sql, "lever") == []
+    verdict(sql, "preemption", severity=8)
+    assert told(sql, "lever", "to_value") == [("admission_headroom", "0.02")]
+    engine(sql, engine_version="0.16.0")
+    assert told(sql, "lever", "to_value") == [("leave_it", None)]
+
+
+def test_sequences_that_fit_leave_room_for_their_spread(sql):
+    """143 blocks of 32: 12.6 sequences of 363 ± 136 tokens on average, 10 nearly always, as a real engine needed 9 to never preempt."""
+    engine(sql, kv_capacity_tokens=4608, block_size=32)
+    sql.given(
+        "core.sequence_lengths",
+        """
+        engine  scope  requests  held_tokens  held_deviation_tokens  method
+        0       run    120       363.0        136.0                  requests
+    """,
+    )
+    assert (
+        sql.rows("core.pool_demand")
+        == """
+        scope  pool_tokens  fits_on_average  fits_95  fits_99
+        run    4576         12.6             10       9
+    """
+    )
+
+
+def test_a_running_sequence_is_a_long_one_more_often_than_not(sql):
+    """Two answers of 100 and 300 tokens: the long one runs three times as long, so it counts three times."""
+    engine(sql, block_size=16)
+    sql.given(
+        "core.requests",
+        """
+        request_key  engine  arrived_at  finished_at  input_tokens  output_tokens
+        a            0       12:00:00    12:00:01     100           100
+        b            0       12:00:00    12:00:03     100           300
+    """,
+    )
+    assert (
+        sql.rows("core.sequence_lengths")
+        == """
+        scope  requests  prompt_mean  output_mean  held_tokens  method
+        calm   2         100.0        200.0        232.9        requests
+        run    2         100.0        200.0        232.9        requests
+    """
+    )
+
+
+def test_pressure_sources_give_each_length_its_share_of_the_pool(sql):
+    """In the ten seconds of the queue one prompt of 1,000 tokens holds what ten of 100 do, and 256 to 1,024 is its class."""
+    engine(sql)
+    sql.given(
+        "core.spells",
+        """
+        engine  verdict            window_start  window_end
+        0       queue_kv_capacity  12:00:00      12:00:10
+    """,
+    )
+    sql.given(
+        "core.requests",
+        """
+        request_key  engine  arrived_at  first_token_at  finished_at  queue_s  input_tokens  output_tokens
+        long         0       12:00:00    12:00:00        12:00:10     0        1000          1
+        short        0       12:00:00    12:00:00        12:00:10     0        100           1
+        calm         0       12:01:00    12:01:00        12:01:10     0        100           1
+    """,
+    )
+    assert (
+        sql.rows("marts.pressure_sources")
+        == """
+        dimension  from_tokens  requests  request_share  pool_share  calm_requests  calm_pool_share
+        output     1            2         1.0            1.0         1              1.0
+        prompt     64           1         0.5            0.09        1              1.0
+        prompt     256          1         0.5            0.91        0              0.0
+    """
+    )
