@@ -1,0 +1,78 @@
+"""Ranges against what the engine's own scheduler recorded, with all scrapes and with few of them.
+
+Needs the recordings with their truth beside the project (`../shared/truth`); skipped where they are not.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.analysis import analyze
+from pipelines.digest import Result
+from pipelines.models import Run
+
+TRUTH = Path(__file__).parents[3] / "shared" / "truth"
+PREEMPTING = ("ab-before", "iteration-lines", "preempt", "restart")
+CALM = ("ab-after", "queue-kv")
+INPUTS = {
+    "full": ("server.log", "spans.jsonl*", "kv_events.jsonl*", "client-*.json"),
+    "no-kv-events": ("server.log", "spans.jsonl*", "client-*.json"),
+    "metrics": ("server.log",),
+}
+THINNED: dict[str, Callable[[int], bool]] = {
+    "every scrape": lambda _: True,
+    "every 5th": lambda i: i % 5 == 0,
+    "every 15th": lambda i: i % 15 == 0,
+    "two thirds": lambda i: random.Random(i).random() > 1 / 3,
+}
+
+pytestmark = pytest.mark.skipif(not TRUTH.exists(), reason="the recordings with their truth are not here")
+
+
+def text(path: Path) -> str:
+    packed = path.with_name(f"{path.name}.gz")
+    return gzip.decompress(packed.read_bytes()).decode() if packed.exists() else path.read_text()
+
+
+def truth(run: str) -> tuple[int, int]:
+    """Preemptions, and tokens recomputed."""
+    events = [json.loads(line) for line in text(TRUTH / run / "truth.jsonl").splitlines()]
+    recomputed = sum(row[3] for each in events if each["e"] == "step" for row in each["rows"])
+    return sum(each["e"] == "preempt" for each in events), recomputed
+
+
+def evidence(run: str, level: str, keep: Callable[[int], bool], folder: Path) -> Path:
+    folder.mkdir()
+    for pattern in INPUTS[level]:
+        for path in (TRUTH / run).glob(pattern):
+            shutil.copy(path, folder)
+    metrics = json.loads(text(TRUTH / run / "prometheus.json"))
+    times = sorted({time for series in metrics["data"]["result"] for time, _ in series["values"]})
+    kept = {time for i, time in enumerate(times) if keep(i)}
+    for series in metrics["data"]["result"]:
+        series["values"] = [sample for sample in series["values"] if sample[0] in kept]
+    (folder / "prometheus.json").write_text(json.dumps(metrics))
+    return folder
+
+
+@pytest.mark.parametrize("scrapes", THINNED)
+@pytest.mark.parametrize("level", INPUTS)
+@pytest.mark.parametrize("run", PREEMPTING + CALM)
+def test_the_ranges_hold_the_truth(run, level, scrapes, tmp_path):
+    count, tokens = truth(run)
+    analysis = analyze([evidence(run, level, THINNED[scrapes], tmp_path / "run")], tmp_path / "out", Run(run))
+    with Result(analysis.database) as result:
+        told = result.rows("preemptions", "true", "all")[0]
+        waste = result.rows("waste", "kind = 'preemption_recompute'", "all")[0]
+    assert told["count_low"] <= count <= told["count_high"]
+    assert waste["tokens_low"] <= tokens <= waste["tokens_high"]
+    if scrapes == "every scrape":
+        allowed = {"full": 0.05, "no-kv-events": 0.15, "metrics": 0.25}[level]
+        assert waste["tokens_best"] == pytest.approx(tokens, rel=allowed, abs=64)

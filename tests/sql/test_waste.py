@@ -1,0 +1,229 @@
+"""The ladder of evidence: which method answers, what it says, and when nothing can be told."""
+
+import pytest
+
+ENGINE = """
+    engine  engine_kind  engine_generation  kv_capacity_tokens  block_size  num_gpu_blocks
+    0       vllm         v1                 3200                32          100
+"""
+
+
+def counters(sql, **deltas):
+    """One scrape interval of a minute in which each signal grew by so much."""
+    rows = [f"0  {signal}  -  12:00:00  12:01:00  {delta}  false" for signal, delta in deltas.items()]
+    sql.given(
+        "core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta  is_reset", *rows])
+    )
+
+
+def preemptions(sql, count):
+    sql.given(
+        "core.preemption_intervals",
+        f"""
+        engine  interval_start  interval_end  preemptions
+        0       12:00:00        12:01:00      {count}
+        """,
+    )
+
+
+def steps(sql, *tokens, first=0, at="12:00:30"):
+    rows = [f"0  {at}  server.log  {i}  {i + first}  {each}  0" for i, each in enumerate(tokens)]
+    sql.given(
+        "iteration_steps",
+        "\n".join(["engine  stepped_at  source  line  iteration  context_tokens  generation_tokens", *rows]),
+    )
+
+
+def test_iteration_lines_leave_what_was_computed_twice(sql):
+    sql.given("core.engines", ENGINE)
+    counters(sql, prompt_tokens=100, prefix_hits=32, generation_tokens=20, ttft_s_count=2)
+    steps(sql, 68, 10, 8, 50)
+    assert (
+        sql.rows("core.recompute_iteration_lines")
+        == """
+        scheduled_tokens  useful_tokens  missing_steps  tokens_low  tokens_best  tokens_high
+        136               86.0           0              50.0        50.0         50.0
+        """
+    )
+
+
+def test_a_step_without_a_line_widens_the_range(sql):
+    sql.given("core.engines", ENGINE)
+    counters(sql, prompt_tokens=100, generation_tokens=20, ttft_s_count=2)
+    sql.given(
+        "iteration_steps",
+        """
+        engine  stepped_at  source      line  iteration  context_tokens  generation_tokens
+        0       12:00:30    server.log  1     1          100             0
+        0       12:00:31    server.log  2     3          60              0
+        """,
+    )
+    assert (
+        sql.rows("core.recompute_iteration_lines")
+        == """
+        missing_steps  tokens_low  tokens_best  tokens_high
+        1              42.0        122.0        202.0
+        """
+    )
+
+
+def test_with_speculative_decoding_iteration_lines_do_not_tell(sql):
+    sql.given(
+        "core.engines",
+        """
+        engine  engine_kind  has_speculative_decoding
+        0       vllm         true
+        """,
+    )
+    counters(sql, prompt_tokens=100, generation_tokens=20, ttft_s_count=2)
+    steps(sql, 68)
+    assert sql.rows("core.recompute_iteration_lines") == "engine"
+
+
+AGAIN = """
+    engine  life  stored_at  kind    blocks  blocks_again  blocks_after_removal  block_size  idle_s  is_tail_full
+    0       0     12:00:10   resume  4       3             3                     32          0.5     true
+    0       0     12:00:20   refill  9       6             6                     32          -       false
+"""
+PUBLISHED = """
+    engine  source  line  published_at  seq  event_index  event   block_hash  block_size
+    0       kv      1     12:00:01      0    0            stored  1           32
+    0       kv      2     12:00:20      1    0            stored  2           32
+"""
+
+
+def test_a_resume_and_a_refill_are_two_kinds_of_waste(sql):
+    sql.given("core.engines", ENGINE)
+    sql.given("core.blocks_stored_again", AGAIN)
+    sql.given("kv_events", PUBLISHED)
+    preemptions(sql, 1)
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high  refill_best  stored_again
+        1             0               127.0          127.0           127.0           192.0        288.0
+        """
+    )
+
+
+def test_a_preemption_that_stored_nothing_cost_part_of_a_block(sql):
+    sql.given("core.engines", ENGINE)
+    sql.given("core.blocks_stored_again", AGAIN)
+    sql.given("kv_events", PUBLISHED)
+    preemptions(sql, 2)
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        resumes_unseen  recompute_low  recompute_best  recompute_high
+        1               127.0          142.5           158.0
+        """
+    )
+
+
+def test_without_a_preemption_counted_a_resume_is_a_refill(sql):
+    sql.given("core.engines", ENGINE)
+    sql.given("core.blocks_stored_again", AGAIN)
+    sql.given("kv_events", PUBLISHED)
+    preemptions(sql, 0)
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        resumes_seen  recompute_low  recompute_best  recompute_high  refill_low  refill_best  refill_high
+        0             0.0            0.0             0.0             288.0       288.0        288.0
+        """
+    )
+
+
+def test_a_v1_log_alone_cannot_tell(sql):
+    sql.given("core.engines", ENGINE)
+    sql.given("core.counter_intervals", "engine")
+    assert (
+        sql.rows("marts.preemptions")
+        == """
+        engine  count_low  count_best  count_high
+        0       -          -           -
+        """
+    )
+    assert (
+        sql.rows("marts.waste")
+        == """
+        kind                  tokens_low  tokens_best  tokens_high  method
+        preemption_recompute  -           -            -            not_told
+        """
+    )
+
+
+def test_a_v0_warning_stands_for_up_to_fifty(sql):
+    sql.given("core.engines", ENGINE)
+    sql.given(
+        "engine_events",
+        """
+        engine  happened_at  source      line  event                         count
+        0       12:00:10     server.log  1     preemption_warning_recompute  1
+        0       12:00:40     server.log  2     preemption_warning_recompute  51
+        """,
+    )
+    assert (
+        sql.rows("marts.preemptions")
+        == """
+        engine  count_low  count_high  method
+        0       51.0       100.0       v0_log
+        """
+    )
+
+
+def test_a_counter_that_did_not_move_is_none_and_not_unknown(sql):
+    sql.given("core.engines", ENGINE)
+    counters(sql, preemptions=0, generation_tokens=100, prompt_tokens=50, ttft_s_count=1)
+    assert (
+        sql.rows("marts.preemptions")
+        == """
+        count_low  count_best  count_high  method
+        0.0        0.0         0.0         preemption_counter
+        """
+    )
+
+
+def test_ranges_that_do_not_meet_are_a_conflict(sql):
+    sql.given(
+        "core.recompute_estimates",
+        """
+        engine  kind                  method                         tokens_low  tokens_high  is_used
+        0       preemption_recompute  iteration_lines_with_counters  100         110          true
+        0       preemption_recompute  kv_events                      300         320          false
+        0       preemption_recompute  replay                         90          200          false
+        """,
+    )
+    assert (
+        sql.rows("core.recompute_conflicts")
+        == """
+        method     used
+        kv_events  iteration_lines_with_counters
+        """
+    )
+
+
+@pytest.mark.parametrize(("price", "cost"), [(None, "-"), (3.6, "0.01")])
+def test_waste_has_a_price_where_there_is_one(sql, price, cost):
+    sql.given("core.engines", ENGINE)
+    counters(sql, prompt_tokens=900, generation_tokens=101, ttft_s_count=1)
+    sql.given(
+        "core.recompute_estimates",
+        """
+        engine  kind                  method  tokens_low  tokens_best  tokens_high  is_used
+        0       preemption_recompute  replay  1000        1000         1000         true
+        """,
+    )
+    lines = [f"0  12:00:{i % 60:02}  log  {i}  {i}  {i}  0  {10 + i}" for i in range(100)]  # a millisecond a token
+    sql.given(
+        "iteration_steps",
+        "\n".join(["engine  stepped_at  source  line  iteration  context_tokens  generation_tokens  elapsed_ms", *lines]),
+    )
+    sql.run = type(sql.run)("test", gpu_cost_usd_per_hour=36.0 if price else None)
+    assert (
+        sql.rows("marts.waste")
+        == f"""
+        tokens_best  share_best  gpu_seconds_best  cost_best
+        1000.0       0.5         1.0               {cost}
+        """
+    )
