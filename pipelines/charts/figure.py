@@ -1,0 +1,140 @@
+"""A figure: the question it answers, its answer in a sentence, the chart, and the query whose rows it shows.
+
+Also the few parts that charts share. What does not belong here: any particular question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import altair as alt
+
+from pipelines.charts import language
+from pipelines.charts.data import Row
+
+STACK_MARGIN = language.AXIS_EXTENT + 12
+Chart = alt.VConcatChart | alt.LayerChart | alt.Chart
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a chart's key, which the page writes above it: a name beside a glyph in the name's tone."""
+
+    name: str
+    tone: language.Tone
+    glyph: str = "■"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the report. `spec` is None where there is nothing to draw: `needs` then says what would fill it."""
+
+    key: str
+    question: str
+    answer: str
+    query: str
+    rows: int
+    needs: str
+    spec: dict[str, Any] | None = None
+    notes: Sequence[str] = ()
+    engines: Sequence[str] = ()  # more than one where the reader chooses which engine is shown
+    legend: Sequence[Entry] = ()
+
+    @property
+    def alt(self) -> str:
+        """What a screen reader says for the chart."""
+        return f"Chart. {self.question} {self.answer}"
+
+
+def finished(
+    chart: Chart, datasets: Mapping[str, Sequence[Row]], alt_text: str, *, margin: int = STACK_MARGIN, is_linked: bool = True
+) -> dict[str, Any]:
+    """The Vega-Lite specification of a chart, with its named data in it.
+
+    `margin` is what stacked panels leave of the page's width for their labels; a chart that `is_linked` and has a window of
+    time follows the one that the reader chose.
+    """
+    spec = chart.properties(description=alt_text).to_dict(validate=False)  # the tests validate; here it is half the time
+    spec["config"] = language.config()
+    spec["datasets"] = spec.get("datasets", {}) | {name: [plain(row) for row in rows] for name, rows in datasets.items()}
+    spec["usermeta"] = {"margin": margin, "linked": is_linked}
+    return spec
+
+
+def plain(row: Row) -> Row:
+    """A row as JSON can hold it; what is not known is left out, which Vega reads as null."""
+    return {key: value for key, raw in row.items() if (value := language.finite(raw)) is not None}
+
+
+def named(name: str) -> alt.NamedData:
+    """Reference to one of the datasets given to `finished`."""
+    return alt.NamedData(name=name)
+
+
+def view_window(rows: Sequence[Row], start: str, end: str) -> list[alt.Parameter]:
+    """The parameters `from_ms` and `to_ms`: the window of time on show. The page sets them when a reader zooms."""
+    starts = [language.finite(row[start]) for row in rows if row[start] is not None]
+    ends = [language.finite(row[end]) for row in rows if row[end] is not None]
+    low, high = (min(starts), max(ends)) if starts and ends else (0, 1)
+    return [alt.param(name="from_ms", value=low), alt.param(name="to_ms", value=max(high, low + 1000))]
+
+
+def time_axis(field_name: str, *, labels: bool = True) -> alt.X:
+    """The horizontal axis: time of day in UTC over the window on show."""
+    return alt.X(
+        f"{field_name}:T",
+        title=None,
+        axis=alt.Axis(
+            format="%H:%M:%S", tickCount=6, labelFlush=True, labelOverlap="greedy", labels=labels, ticks=labels, grid=True
+        ),
+        scale=alt.Scale(type="utc", domainMin=alt.ExprRef("from_ms"), domainMax=alt.ExprRef("to_ms"), nice=False),
+    )
+
+
+def amount_axis(*, extent: int | None = None, values: Sequence[float] | None = None, count: int = 3) -> alt.Axis:
+    """An axis of amounts: 0, 500, 1k, 1.5k; each tick with its own prefix. A given extent lines stacked panels up."""
+    return alt.Axis(
+        labelExpr="format(datum.value, '~s')",
+        minExtent=extent if extent is not None else alt.Undefined,
+        maxExtent=extent if extent is not None else alt.Undefined,
+        values=values if values is not None else alt.Undefined,
+        tickCount=count,
+        grid=True,
+    )
+
+
+def layered(*layers: alt.Chart, height: float) -> alt.LayerChart:
+    """Layers as one view; the page gives it its width."""
+    return cast("alt.LayerChart", alt.layer(*layers).properties(height=height, width=560))
+
+
+def header(title: str, entries: Sequence[Entry] = ()) -> list[alt.Chart]:
+    """A panel's title line: the title at the left, the key of its series at the right."""
+    marks = [_text(title, 0, align="left", fontWeight=600)]
+    right = 0.0
+    for entry in reversed(entries):
+        marks.append(_text(entry.name, "width", dx=-right, align="right"))
+        right += _width(entry.name) + 5
+        marks.append(_text(entry.glyph, "width", dx=-right, align="right", color=entry.tone.light))
+        right += 24
+    return marks
+
+
+def _width(text: str) -> float:
+    """About what a text takes at the size of a panel's title line, in pixels."""
+    return sum(3.4 if letter in "ijlftr .,'1" else 9.6 if letter in "mwMW%" else 6.9 for letter in text)
+
+
+def _text(text: str, place: float | str, **mark: Any) -> alt.Chart:
+    """A text above a panel, at a horizontal place in it."""
+    base = alt.Chart(alt.InlineData(values=[{"one": 1}]))
+    return base.mark_text(**{"text": text, "baseline": "bottom", "fontSize": 12, **mark}).encode(
+        x=alt.value(place), y=alt.value(-7)
+    )
+
+
+def by_word(words: dict[str, language.Word], keys: Sequence[str]) -> alt.Scale:
+    """A colour scale over keys, in the tones of their words."""
+    return alt.Scale(domain=list(keys), range=[language.word(words, key).tone.light for key in keys])

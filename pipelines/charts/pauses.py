@@ -1,0 +1,131 @@
+"""Who paused and for how long: each pause of a stream by when it began, how long it was and what caused it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import altair as alt
+
+from pipelines.charts import language
+from pipelines.charts.data import Data, Row
+from pipelines.charts.figure import Entry, Figure, by_word, finished, named, time_axis, view_window
+from pipelines.charts.language import PAUSE_CAUSES, count, duration
+
+QUERY = """\
+select
+    engine,
+    cause,
+    started_at,
+    started_at + to_seconds(duration_s) as ended_at,
+    duration_s,
+    source_file,
+    request_index,
+    request_id,
+    tokens_before,
+from stalls
+where duration_s > 0
+order by duration_s desc, started_at, source_file, request_index
+limit 1500  -- the longest"""
+
+SUMMARY = """\
+select
+    cause,
+    count(*) as pauses,
+    count(distinct (source_file, request_index, request_id)) as requests,
+    sum(duration_s) as total_s,
+    quantile_cont(duration_s, 0.5) as median_s,
+    max(duration_s) as longest_s,
+from stalls
+group by cause
+order by total_s desc nulls last, cause"""
+
+LONGEST = 15
+SHAPES = (("circle", "●"), ("square", "■"), ("diamond", "◆"), ("triangle-up", "▲"))  # beside colour, for eyes that see none
+
+
+def figure(data: Data) -> Figure:
+    """Pauses over time, on the time axis of the timeline: zooming there zooms here."""
+    rows, causes = data.rows(QUERY), data.rows(SUMMARY)
+    figure = Figure(
+        key="pauses",
+        question="Whose answers paused, and for how long?",
+        answer=_answer(causes),
+        query=QUERY,
+        rows=len(rows),
+        needs="a benchmark result with details (vllm bench serve --save-detailed): it holds the time of every token",
+        notes=[f"The {len(rows):,} longest of {sum(row['pauses'] for row in causes):,} pauses are drawn."]
+        if len(rows) == 1500
+        else [],
+    )
+    if not any(row["started_at"] for row in rows):
+        return figure
+    worded = [{**row, "name": language.word(PAUSE_CAUSES, row["cause"]).name, "who": _who(row)} for row in rows]
+    keys = [row["cause"] for row in causes if row["cause"]]
+    names = [language.word(PAUSE_CAUSES, key).name for key in keys]
+    chart = (
+        alt.Chart(named("rows"))
+        .mark_point(filled=True, size=46, opacity=0.72, clip=True)
+        .encode(
+            x=time_axis("started_at"),
+            y=alt.Y(
+                "duration_s:Q",
+                title="pause, s (log)",
+                scale=alt.Scale(type="log", nice=True),
+                axis=alt.Axis(grid=True, format="~g", tickCount=4),
+            ),
+            color=alt.Color("name:N", legend=None, scale=alt.Scale(domain=names, range=by_word(PAUSE_CAUSES, keys).range)),
+            shape=alt.Shape(
+                "name:N",
+                legend=None,
+                scale=alt.Scale(domain=names, range=[SHAPES[number % 4][0] for number in range(len(names))]),
+            ),
+            tooltip=[
+                alt.Tooltip("who:N", title="Request"),
+                alt.Tooltip("name:N", title="Cause"),
+                alt.Tooltip("started_at:T", title="Began (UTC)", format="%H:%M:%S.%L"),
+                alt.Tooltip("duration_s:Q", title="Paused, s", format=".3~r"),
+                alt.Tooltip("tokens_before:Q", title="Tokens before it"),
+            ],
+        )
+        .properties(height=220, width=560)
+        .add_params(*_whole_run(data, rows))
+    )
+    legend = [
+        Entry(language.word(PAUSE_CAUSES, key).name, language.word(PAUSE_CAUSES, key).tone, SHAPES[number % 4][1])
+        for number, key in enumerate(keys)
+    ]
+    return replace(figure, legend=legend, spec=finished(chart, {"rows": worded}, figure.alt))
+
+
+def by_cause(data: Data) -> list[Row]:
+    """Pauses summed by cause, for the table under the chart."""
+    return [{**row, "name": language.word(PAUSE_CAUSES, row["cause"]).name} for row in data.rows(SUMMARY)]
+
+
+def longest(data: Data) -> list[Row]:
+    """The longest pauses, for the table under the chart."""
+    return [
+        {**row, "who": _who(row), "name": language.word(PAUSE_CAUSES, row["cause"]).name} for row in data.rows(QUERY)[:LONGEST]
+    ]
+
+
+def _whole_run(data: Data, rows: Sequence[Row]) -> list[alt.Parameter]:
+    """The window of the timeline, so that both axes agree; that of the pauses where there is no timeline."""
+    spans = data.rows("select min(bucket_at) as started_at, max(bucket_at + to_seconds(bucket_s)) as ended_at from timeline")
+    return view_window([*rows, *spans], "started_at", "ended_at")
+
+
+def _who(row: Row) -> str:
+    """How a request is named: its id, or the file and its place in it."""
+    place = f"{row['source_file']} #{row['request_index']}" if row["request_index"] is not None else (row["source_file"] or "")
+    return f"{place} ({row['request_id']})" if place and row["request_id"] else (place or row["request_id"] or "a request")
+
+
+def _answer(causes: Sequence[Row]) -> str:
+    told = []
+    for row in causes[:3]:
+        name = language.word(PAUSE_CAUSES, row["cause"]).name.lower()
+        requests = f"{count(row['requests'])} request{'' if row['requests'] == 1 else 's'}"
+        told.append(f"{requests} paused by {name}, {duration(row['total_s'])} in all, {duration(row['longest_s'])} at most.")
+    return " ".join(told)

@@ -1,0 +1,127 @@
+"""Whether cached prefixes were found, and whether they were reclaimed too early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import altair as alt
+
+from pipelines.charts import language
+from pipelines.charts.data import Data, Row
+from pipelines.charts.figure import Entry, Figure, amount_axis, finished, header, layered, named, time_axis, view_window
+from pipelines.charts.language import PREFIX_EVICTION, WORK, WORK_SOFT, count, percent
+
+QUERY = """\
+with spans as (
+    select min(bucket_at) as first_at, greatest(max(bucket_s), epoch(max(bucket_at) - min(bucket_at)) / 400, 0.001) as step_s,
+    from timeline
+),
+
+hits as (
+    select
+        first_at + to_seconds(floor(epoch(bucket_at - first_at) / step_s) * step_s) as step_at,
+        step_at + to_seconds(any_value(step_s)) as step_end,
+        100 * avg(prefix_hit_ratio) as prefix_hit_percent,
+    from timeline
+    cross join spans
+    group by step_at
+),
+
+evicted as (  -- in buckets of its own
+    select
+        first_at + to_seconds(floor(epoch(bucket_at - first_at) / step_s) * step_s) as step_at,
+        step_at + to_seconds(max(greatest(evictions.bucket_s, step_s))) as step_end,
+        sum(evicted_tokens) as evicted_tokens,
+        sum(refilled_tokens) as refilled_tokens,
+    from evictions
+    cross join spans
+    group by step_at
+)
+
+select step_at as bucket_at, step_end as bucket_end, prefix_hit_percent, null as evicted_tokens, null as refilled_tokens,
+from hits
+union all
+select step_at, step_end, null, evicted_tokens, refilled_tokens,
+from evicted
+order by bucket_at, prefix_hit_percent"""
+
+
+def figure(data: Data) -> Figure:
+    """Hit ratio above, reclaimed and refilled tokens below, on the time axis of the timeline."""
+    rows = data.rows(QUERY)
+    has = {
+        column: any(row[column] is not None for row in rows)
+        for column in ("prefix_hit_percent", "evicted_tokens", "refilled_tokens")
+    }
+    evicted = sum(row["evicted_tokens"] or 0 for row in rows)
+    refilled = sum(row["refilled_tokens"] or 0 for row in rows)
+    figure = Figure(
+        key="prefixes",
+        question="Were cached prefixes still there when they were asked for?",
+        answer=_answer(rows, evicted, refilled, is_known=has["evicted_tokens"]),
+        query=QUERY,
+        rows=len(rows),
+        needs="/metrics (prefix_cache_queries_total and _hits_total) for hits; KV events (--kv-events-config) for evictions",
+        notes=[]
+        if has["evicted_tokens"] or not rows
+        else ["Reclaimed blocks: not in the inputs; KV events (--kv-events-config) would fill it."],
+    )
+    panels = []
+    x = time_axis("bucket_at", labels=not (evicted or refilled))
+    if has["prefix_hit_percent"]:
+        line = (
+            alt.Chart(named("rows"))
+            .transform_filter("!isValid(datum.evicted_tokens)")  # those rows are buckets of their own
+            .mark_line(color=WORK.light, clip=True, point=alt.OverlayMarkDef(size=9, color=WORK.light, filled=True))
+            .encode(x=x, y=_y("prefix_hit_percent", percent_scale=True), tooltip=_tooltip())
+        )
+        panels.append(layered(line, *header("Looked-up prompt tokens found in the cache, %"), height=90))
+    if evicted or refilled:
+        panels.append(_reclaimed(time_axis("bucket_at")))
+    if not panels:
+        return figure
+    chart = alt.vconcat(*panels).add_params(*view_window(rows, "bucket_at", "bucket_end"))
+    return replace(figure, spec=finished(chart, {"rows": rows}, figure.alt))
+
+
+def _reclaimed(x: alt.X) -> alt.LayerChart:
+    """Tokens in reclaimed blocks as faint bars, the part that was asked for again in front."""
+    base = alt.Chart(named("rows"))
+    return layered(
+        base.mark_rect(color=WORK_SOFT.light, opacity=0.6, clip=True).encode(
+            x=x, x2="bucket_end", y=_y("evicted_tokens"), y2=alt.datum(0), tooltip=_tooltip()
+        ),
+        base.mark_rect(color=PREFIX_EVICTION.tone.light, clip=True).encode(
+            x=x, x2="bucket_end", y=_y("refilled_tokens"), y2=alt.datum(0), tooltip=_tooltip()
+        ),
+        *header("Tokens reclaimed", [Entry("reclaimed", WORK_SOFT), Entry("refilled", PREFIX_EVICTION.tone)]),
+        height=90,
+    )
+
+
+def _y(column: str, *, percent_scale: bool = False) -> alt.Y:
+    scale = alt.Scale(domain=[0, 104]) if percent_scale else alt.Scale(zero=True, nice=True)
+    axis = amount_axis(extent=language.AXIS_EXTENT, values=[0, 50, 100] if percent_scale else None)
+    return alt.Y(f"{column}:Q", title=None, scale=scale, axis=axis)
+
+
+def _tooltip() -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("bucket_at:T", title="Time (UTC)", format="%H:%M:%S"),
+        alt.Tooltip("prefix_hit_percent:Q", title="Found, %", format=".1f"),
+        alt.Tooltip("evicted_tokens:Q", title="Reclaimed, tokens", format=",.0f"),
+        alt.Tooltip("refilled_tokens:Q", title="Refilled, tokens", format=",.0f"),
+    ]
+
+
+def _answer(rows: Sequence[Row], evicted: float, refilled: float, *, is_known: bool) -> str:
+    ratios = [row["prefix_hit_percent"] for row in rows if row["prefix_hit_percent"] is not None]
+    hits = (
+        f"Between {percent(min(ratios) / 100)} and {percent(max(ratios) / 100)} of looked-up tokens were found." if ratios else ""
+    )
+    if not is_known:
+        return hits
+    gone = f"{count(evicted)} tokens of cached blocks were reclaimed" if evicted else "No cached block was reclaimed"
+    again = f", {count(refilled)} of them asked for again and refilled." if evicted else "."
+    return f"{hits} {gone}{again}".strip()

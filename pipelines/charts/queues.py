@@ -1,0 +1,76 @@
+"""What requests waited for before they first ran, by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import altair as alt
+
+from pipelines.charts import language
+from pipelines.charts.data import Data, Row
+from pipelines.charts.figure import Figure, amount_axis, finished, header, layered, named
+from pipelines.charts.language import QUEUE_CAUSES, QUEUEING, SOFT, duration
+
+QUERY = """\
+select cause, sum(seconds) as seconds, sum(request_seconds) as request_seconds,
+from queue_time
+group by cause
+having coalesce(sum(seconds), 0) > 0 or coalesce(sum(request_seconds), 0) > 0
+order by seconds desc nulls last, cause"""
+
+MEASURES = (
+    ("seconds", "Seconds with a queue"),
+    ("request_seconds", "Request-seconds before the first run"),
+)
+
+
+def figure(data: Data) -> Figure:
+    """Two measures, one below the other: how long there was a queue, and what it cost the requests in it."""
+    rows = [{**row, "name": language.word(QUEUE_CAUSES, row["cause"]).name} for row in data.rows(QUERY)]
+    exists = bool(data.rows("select 1 as one from queue_time limit 1"))
+    figure = Figure(
+        key="queues",
+        question="What did requests wait for before they ran?",
+        answer=_answer(rows) if rows else ("No queue was seen." if exists else ""),
+        query=QUERY,
+        rows=len(rows),
+        needs="an engine log with statistics lines, or /metrics (num_requests_waiting, request_queue_time_seconds)",
+    )
+    shown = [measure for measure in MEASURES if any(row[measure[0]] for row in rows)]
+    if not shown:
+        return figure
+    chart = alt.vconcat(*(_bars(rows, column, title) for column, title in shown), spacing=30)
+    return replace(figure, spec=finished(chart, {"rows": rows}, figure.alt, margin=14))
+
+
+def _bars(rows: Sequence[Row], column: str, title: str) -> alt.LayerChart:
+    known = [row for row in rows if row[column] is not None]
+    y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows], axis=None)
+    labels = {row["name"]: duration(row[column]) for row in known}
+    base = alt.Chart(named("rows")).transform_filter(f"isValid(datum.{column})")
+    text = base.transform_calculate(said=f"{_lookup(labels)}[datum.name]")
+    return layered(
+        base.mark_bar(height=12, color=QUEUEING.tone.light, cornerRadiusEnd=2).encode(
+            x=alt.X(f"{column}:Q", title=None, axis=amount_axis(count=5)), y=y
+        ),
+        base.mark_text(align="left", baseline="bottom", dy=-9, fontSize=12).encode(x=alt.value(0), y=y, text="name:N"),
+        text.mark_text(align="right", baseline="bottom", dy=-9, fontSize=12, color=SOFT.light).encode(
+            x=alt.value("width"), y=y, text="said:N"
+        ),
+        *header(title),
+        height=40 * len(known),
+    )
+
+
+def _lookup(labels: dict[str, str]) -> str:
+    """A Vega object literal of our own words; no text of an input gets in here."""
+    return "{" + ", ".join(f"{key!r}: {value!r}" for key, value in labels.items()) + "}"
+
+
+def _answer(rows: Sequence[Row]) -> str:
+    told = []
+    for row in rows[:3]:
+        waits = f", {duration(row['request_seconds'])} summed over the requests" if row["request_seconds"] else ""
+        told.append(f"{row['name']}: {duration(row['seconds'])} with a queue{waits}.")
+    return " ".join(told)

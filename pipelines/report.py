@@ -1,0 +1,365 @@
+"""The report: one HTML file that needs no network, from one `analysis.duckdb`; and the same in Markdown for a ticket.
+
+The page is `report_page/page.html` with its style and script beside it; this module gathers what it says. Everything from an
+input passes through Jinja's escaping on its way into HTML and through `script_json` on its way into a script element, and the
+page forbids, by its own policy, any script but its two and any request at all. No number is computed here that a query in
+`pipelines.charts` or below does not give.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import vl_convert
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from pipelines.charts import engines, language, pauses, prefixes, queues, requests, timeline, waste
+from pipelines.charts.data import Data, Row, first, total
+from pipelines.charts.figure import Figure
+from pipelines.charts.language import CALM, PREEMPTION, QUEUEING, RECOMPUTATION, between, count, duration, percent, short
+
+PAGE = Path(__file__).with_name("report_page")
+WORTH_A_WORD = 10  # severity of 100 from which a verdict beside the primary one is told
+
+
+@dataclass(frozen=True)
+class Number:
+    """One key number: what it counts, its value, its range, a remark, and where the range lies on its own scale."""
+
+    label: str
+    event: language.Event
+    value: str
+    unit: str = ""
+    spread: str = ""
+    remarks: Sequence[str] = ()
+    scale: tuple[float, float, float] | None = None  # low, best, high in percent of the widest
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any input tells it."""
+        return self.value != language.NOT_KNOWN
+
+
+def write_report(analysis: Path, out: Path, *, anonymize: bool = False) -> None:
+    """Write the page for `analysis.duckdb` (or the folder it lies in) to the file `out`."""
+    with Data.open(analysis, anonymize=anonymize) as data:
+        out.write_text(page(data), encoding="utf-8")
+
+
+def write_markdown(analysis: Path, out: Path, *, anonymize: bool = False) -> None:
+    """Write the same verdict, numbers and advice as Markdown, for a ticket."""
+    with Data.open(analysis, anonymize=anonymize) as data:
+        out.write_text(_environment(is_html=False).get_template("summary.md").render(contents(data)), encoding="utf-8")
+
+
+def page(data: Data) -> str:
+    """The whole HTML page."""
+    figures = drawn(data)
+    scripts = {"vega": _vega(), "behaviour": (PAGE / "page.js").read_text(encoding="utf-8")}
+    specs = {each.key: each.spec for each in figures.values() if each.spec is not None}
+    return (
+        _environment(is_html=True)
+        .get_template("page.html")
+        .render(
+            contents(data),
+            figures=figures,
+            pause_causes=pauses.by_cause(data),
+            longest_pauses=pauses.longest(data),
+            style=(PAGE / "page.css").read_text(encoding="utf-8"),
+            scripts=scripts,
+            policy=policy(scripts.values()),
+            specs=script_json(specs),
+            tones=script_json(language.dark_tones()),
+            tones_by_name=_tones_by_name(),
+        )
+    )
+
+
+def drawn(data: Data) -> dict[str, Figure]:
+    """Every figure by its key."""
+    makers = (
+        timeline.figure,
+        engines.figure,
+        waste.figure,
+        pauses.figure,
+        requests.lanes,
+        queues.figure,
+        requests.time,
+        prefixes.figure,
+    )
+    return {figure.key: figure for figure in (make(data) for make in makers) if figure is not None}
+
+
+def contents(data: Data) -> dict[str, Any]:
+    """What the page and the Markdown summary both say."""
+    verdicts = data.rows(
+        "from verdicts order by is_primary desc nulls last, severity desc nulls last, window_start, verdict, engine"
+    )
+    primary = [row for row in verdicts if row["is_primary"]]
+    also = [
+        row for row in verdicts if not row["is_primary"] and row["verdict"] not in CALM and (row["severity"] or 0) >= WORTH_A_WORD
+    ]
+    return {
+        "run": first(data.rows("from runs")),
+        "engines": data.rows("from engines order by engine"),
+        "verdict": (primary or verdicts or [None])[0],
+        "primary": primary,
+        "also": also,
+        "windows": [row for row in verdicts if row["window_start"] is not None],
+        "numbers": numbers(data),
+        "advice": data.rows("from recommendations order by rank, engine"),
+        "missing": missing(data, verdicts),
+        "events": [(event, seen(data, event, verdicts)) for event in language.EVENTS],
+        "look_alikes": _windows_of(verdicts, None),
+        "waste": data.rows(waste.QUERY),
+        "quality": data.rows(
+            "from data_quality order by severity = 'error' desc, severity = 'warning' desc, flag, source limit 200"
+        ),
+        "sources": data.rows("select * from sources order by lines_not_understood desc nulls last, source limit 200"),
+        "version": version("kvpressure"),
+        "language": language,
+        "waste_kinds": language.WASTE_KINDS,
+        "verdict_words": language.VERDICTS,
+    }
+
+
+@cache
+def _vega() -> str:
+    """Vega, Vega-Lite and its embedder, of the version that the charts are written for, as one script."""
+    major_minor = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", major_minor)
+
+
+# key numbers
+
+
+def numbers(data: Data) -> list[Number]:
+    """The four numbers above the fold: preemptions, tokens processed again, time queued, answers paused."""
+    return [_preemptions(data), _recomputed(data), _queued(data), _paused(data)]
+
+
+def _preemptions(data: Data) -> Number:
+    rows = data.rows("from preemptions")
+    low, best, high = (total(rows, f"count_{bound}") for bound in ("low", "best", "high"))
+    told = best if best is not None else high
+    remarks = (
+        [f"Told by: {', '.join(sorted({row['method'].replace('_', ' ') for row in rows if row['method']}))}"] if rows else []
+    )
+    if told is None:
+        return Number("Preemptions", PREEMPTION, language.NOT_KNOWN, remarks=remarks or ["No input counts them."])
+    return Number(
+        "Preemptions", PREEMPTION, count(told), spread=between(low, high), remarks=remarks, scale=_scale(low, told, high)
+    )
+
+
+def _recomputed(data: Data) -> Number:
+    rows = data.rows("from waste where kind = 'preemption_recompute'")
+    low, best, high = (total(rows, f"tokens_{bound}") for bound in ("low", "best", "high"))
+    refilled = total(data.rows("from waste where kind = 'prefix_refill'"), "tokens_best")
+    remarks = [f"Refilled after prefix eviction, apart from these: {count(refilled)}"] if refilled else []
+    if best is None:
+        spread = f"{short(low)} to {short(high)}" if low is not None and high is not None else ""
+        reason = next((row["method"].replace("_", " ") for row in rows if row["method"]), "No input tells it.")
+        return Number("Tokens recomputed", RECOMPUTATION, language.NOT_KNOWN, spread=spread, remarks=[reason, *remarks])
+    if len(rows) == 1 and rows[0]["share_best"] is not None:
+        shares = between(rows[0]["share_low"], rows[0]["share_high"], percent)
+        remarks = [f"{percent(rows[0]['share_best'])} of all tokens computed{f' ({shares})' if shares else ''}", *remarks]
+    return Number(
+        "Tokens recomputed",
+        RECOMPUTATION,
+        short(best),
+        spread=between(low, high, short),
+        remarks=remarks,
+        scale=_scale(low, best, high),
+    )
+
+
+def _queued(data: Data) -> Number:
+    rows = data.rows(queues.QUERY)
+    is_told = bool(data.rows("select 1 as one from queue_time limit 1"))
+    if not rows:
+        value = duration(0) if is_told else language.NOT_KNOWN
+        return Number("With a queue", QUEUEING, value, remarks=[] if is_told else ["No input shows the waiting queue."])
+    remarks = [f"{language.word(language.QUEUE_CAUSES, row['cause']).name}: {duration(row['seconds'])}" for row in rows[:3]]
+    return Number("With a queue", QUEUEING, duration(total(rows, "seconds")), remarks=remarks)
+
+
+def _paused(data: Data) -> Number:
+    causes = data.rows(pauses.SUMMARY)
+    by_preemption = first([row for row in causes if row["cause"] == "preemption"])
+    others = [row for row in causes if row["cause"] != "preemption"]
+    words = language.PAUSE_CAUSES
+    remarks = [
+        f"{language.word(words, row['cause']).name}: {count(row['requests'])} paused, {duration(row['longest_s'])} at most"
+        for row in others[:2]
+    ]
+    if by_preemption:
+        told = f"By preemption: {duration(by_preemption['total_s'])} in all, {duration(by_preemption['longest_s'])} at most"
+        return Number("Answers paused", PREEMPTION, count(by_preemption["requests"]), remarks=[told, *remarks])
+    if has_gaps(data):
+        return Number("Answers paused", PREEMPTION, "0", remarks=["None by preemption.", *remarks])
+    return Number("Answers paused", PREEMPTION, language.NOT_KNOWN, remarks=remarks or ["No input has the time of each token."])
+
+
+def has_gaps(data: Data) -> bool:
+    """Whether any input tells when each token came, so that no pause seen means none there was."""
+    exists = data.con.sql(
+        "select 1 from duckdb_columns() where database_name = 'analysis' and schema_name = 'core' and table_name = 'request_gaps'"
+    ).fetchall()
+    return bool(exists and data.con.sql("select 1 from analysis.core.request_gaps limit 1").fetchall())
+
+
+def _scale(low: float | None, best: float | None, high: float | None) -> tuple[float, float, float] | None:
+    """Where a range lies on a scale from 0 to its own highest value, in percent."""
+    if low is None or best is None or not high or low == high:
+        return None
+    return (100 * low / high, 100 * best / high, 100.0)
+
+
+# what could not be told, what was seen
+
+
+def missing(data: Data, verdicts: Sequence[Row]) -> list[str]:
+    """What to record next time, the worst verdict's wish first; each once."""
+    wishes = [wish for row in verdicts for wish in row["missing"] or []]
+    wishes += [
+        f"Preemptions could not be counted: {(row['method'] or 'no input counts them').replace('_', ' ')}."
+        for row in data.rows("from preemptions where count_best is null")
+    ]
+    for row in data.rows("from waste where tokens_best is null order by kind"):
+        name = language.word(language.WASTE_KINDS, row["kind"]).name
+        wishes.append(f"{name}: {(row['method'] or 'no input tells it').replace('_', ' ')}.")
+    return list(dict.fromkeys(wishes))
+
+
+def seen(data: Data, event: language.Event, verdicts: Sequence[Row]) -> dict[str, Any]:
+    """How much there was of an event, as a sentence, and the windows it was the verdict of."""
+    extent = {
+        "prefix_eviction": lambda: _tokens(data, "prefix_refill", "refilled after eviction"),
+        "queueing": lambda: _queue_extent(data),
+        "preemption": lambda: _preemption_extent(data),
+        "recomputation": lambda: _tokens(data, "preemption_recompute", "recomputed after preemption"),
+        "offload": lambda: _tokens(data, "offload_restore", "restored"),
+    }[event.key]()
+    return {"extent": extent, "windows": _windows_of(verdicts, event)}
+
+
+def _tokens(data: Data, kind: str, what: str) -> str:
+    rows = data.rows("from waste")
+    of_kind = [row for row in rows if row["kind"] == kind]
+    low, best, high = (total(of_kind, f"tokens_{bound}") for bound in ("low", "best", "high"))
+    if best is None and high is None:
+        return "Cannot be told from these inputs."
+    if not high:
+        return "None seen."
+    spread = between(low, high)
+    return f"{count(best) if best is not None else 'Unknown number of'} tokens {what}{f' ({spread})' if spread else ''}."
+
+
+def _queue_extent(data: Data) -> str:
+    number = _queued(data)
+    return (
+        f"{number.value} with a queue. {'; '.join(number.remarks)}".strip()
+        if number.is_known
+        else "Cannot be told from these inputs."
+    )
+
+
+def _preemption_extent(data: Data) -> str:
+    number = _preemptions(data)
+    if not number.is_known:
+        return "Cannot be told from these inputs."
+    return f"{number.value} counted{f' ({number.spread})' if number.spread else ''}." if number.value != "0" else "None counted."
+
+
+def _windows_of(verdicts: Iterable[Row], event: language.Event | None) -> list[Row]:
+    """The windows of an event's verdicts; with None, of what looks like an event and is not."""
+    return [
+        row
+        for row in verdicts
+        if row["window_start"] is not None
+        and row["verdict"] not in CALM
+        and language.word(language.VERDICTS, row["verdict"]).event is event
+    ][:12]
+
+
+# HTML
+
+
+def script_json(value: Any) -> str:
+    """JSON that may stand inside a script element whatever texts are in it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def policy(scripts: Iterable[str]) -> str:
+    """The page's Content-Security-Policy: these scripts and no other, and no request to anywhere."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _tones_by_name() -> dict[str, language.Tone]:
+    """The tones that the style sheet knows by name."""
+    paper = {
+        "ink": language.INK,
+        "soft": language.SOFT,
+        "hair": language.HAIR,
+        "grid": language.GRID,
+        "paper": language.PAPER,
+        "work": language.WORK,
+        "work-soft": language.WORK_SOFT,
+        "look-alike": language.LOOK_ALIKE,
+    }
+    return paper | {event.key.replace("_", "-"): event.tone for event in language.EVENTS}
+
+
+def _environment(*, is_html: bool) -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(PAGE),
+        autoescape=is_html,  # noqa: S701 - Markdown has escaping of its own: the filter `md`
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "count": count,
+        "short": short,
+        "percent": percent,
+        "duration": duration,
+        "milliseconds": language.finite,
+        "spoken": lambda key: (key or "").replace("_", " "),
+        "sentence": _sentence,
+        "md": _markdown,
+    }
+    environment.globals |= {"between": between, "window": language.window, "word": language.word, "day": _day}
+    return environment
+
+
+def _sentence(text: str | None) -> str:
+    """With a full stop at its end."""
+    stripped = (text or "").strip()
+    return stripped if not stripped or stripped.endswith((".", "!", "?", ":")) else f"{stripped}."
+
+
+def _markdown(text: Any) -> str:
+    """Text as one line of Markdown that shows it as it is, also inside a table."""
+    return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", " ".join(str(text or "").split()))
+
+
+def _day(at: datetime | None) -> str:
+    return f"{at.day} {at:%B %Y}" if at else ""
