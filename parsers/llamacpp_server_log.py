@@ -45,8 +45,10 @@ GRAMMAR = Grammar(
     start=re.compile(
         r"(?:\d+\.\d\d\.\d{3}\.\d{3} )?(?:\b[IWEDC] )?"
         r"(?:slot +\S{1,12}: id +-?\d+ \| task|srv +\S{1,12}: |slot \d+ ?(?:is|:|released)"
-        r"|update_slots ?: |(?:prompt | +)?eval time +=|\s*total time +=|llama_kv_cache\w*: |main: (?:build|server is listening)"
-        r"|build: \d|(?:INFO|WARN|ERR|ERROR|VERB) \[ *\w+\] )"
+        # a time on a line of its own (2024), or behind a slot's `| `
+        r"|update_slots ?: |(?<![ |a-z]) *(?:(?:prompt )?eval|total) time +=|llama_kv_cache\w*: "
+        r"|main: (?:build|server is listening)"
+        r"|build: \d|^failed to find free space in the KV cache|(?:INFO|WARN|ERR|ERROR|VERB) \[ *\w+\] )"
     ),
     must_be_understood=re.compile(
         r"failed to find free space in the KV cache|KV cache is full|send_error: task id = \d+, error: Context size"
@@ -60,6 +62,7 @@ LEVEL = re.compile(r"[IWEDC] ")
 # slot      release: id  0 | task 86 | stop processing: n_tokens = 253, truncated = 0
 SLOT = re.compile(r"slot +\S{1,12}: id +(?P<slot>-?\d+) \| task (?P<task>-?\d+) \| ?")
 SERVER = re.compile(r"srv +\S{1,12}: ?")
+PLAIN = re.compile(r"update_slots ?: ")
 # INFO [          update_slots] slot released | tid="…" timestamp=1714000000 id_slot=0 id_task=0 n_past=205
 STRUCTURED = re.compile(r"(?:INFO|WARN|ERR|ERROR|VERB) \[ *\w+\] (?P<msg>.*?) *\| (?P<fields>tid=.*)$")
 PAIR = re.compile(r'(\w+)=(?:"([^"]*)"|(\S+))')
@@ -88,7 +91,10 @@ EVENTS = tuple(
     (event, re.compile(pattern))
     for event, pattern in (
         # … retrying with smaller batch size, off = 0, n_batch = 128, ret = 1 · … retrying with smaller n_batch = 256
-        ("kv_allocation_retry", r"failed to find free space in the KV cache, retrying with smaller .*?n_batch = (?P<count>\d+)"),
+        (
+            "kv_allocation_retry",
+            r"failed to find free space in the KV cache, retrying with smaller(?:.*?n_batch = (?P<count>\d+))?",
+        ),
         # send_error's words: today's, and those of 2024
         (
             "request_failed_no_kv",
@@ -162,6 +168,8 @@ class _Server:
                 message = message[of_slot.end() :]
             elif of_server := SERVER.match(message):
                 message = message[of_server.end() :]
+            elif plain := PLAIN.match(message):
+                message = message[plain.end() :]
             elif old := re.match(r"slot (\d+) ?:? ?", message):
                 slot, message = int(old[1]), message[old.end() :]
             yield from self._message(message, slot, task, columns)

@@ -47,7 +47,8 @@ GRAMMAR = Grammar(
         *(r"\"event\": \"", "group aborted: KV cache pool is full"),
     ),
     start=re.compile(
-        r"(?:Prefill?|Decode) batch\b|new fill batch\. |(?:(?<=\] )|^)#running-req: |KV cache pool is full\. Retract|Testing retraction\. "
+        r"(?:Prefill?|Decode) batch\b|new fill batch\. |(?:(?<=\] )|^)#running-req: |KV cache pool is full\. Retract"
+        r"|Testing retraction\. "
         r"|[Dd]ecode out of memory happened|retract_decode: |server_args=|max_total_num_tokens?=|Use sliding window memory pool"
         r"|The server is fired up|SIG(?:TERM|QUIT) received|(?:Prefill|Decode) out of memory|The request queue is full"
         r"|write_back: |load_back: |HiCache |(?:Receive|Finish): obj=|Scheduler hit an exception|Beam search group aborted"

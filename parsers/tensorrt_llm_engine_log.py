@@ -30,7 +30,8 @@ GRAMMAR = Grammar(
     ),
     start=re.compile(
         r"iter = \d+, |TRTGptModel \w+: |Number of blocks in KV cache |Allocated [\d.]+ GiB for max tokens"
-        r"|(?:Number of )?tokens per block: |\[?TensorRT[- ]LLM\]? version: |Capacity Scheduler Policy: |model_instance_state\.cc:\d+\] "
+        r"|(?:Number of )?tokens per block: |\[?TensorRT[- ]LLM\]? version: |Capacity Scheduler Policy: "
+        r"|model_instance_state\.cc:\d+\] "
         r"|torch\.(?:cuda\.)?OutOfMemoryError"
     ),
     must_be_understood=re.compile(
