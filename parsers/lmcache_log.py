@@ -47,19 +47,21 @@ EVENTS = tuple(
 )
 
 
-def lmcache_rows(entry: Entry, columns: dict[str, Any]) -> Iterator[Row]:
-    """The row of a record LMCache wrote; nothing for any other."""
-    level = START.match(entry.message)
-    if not level:
-        return
-    message = entry.message[level.end() :]
-    for event, pattern in EVENTS:
-        if found := pattern.match(message):
+def event_of(message: str) -> dict[str, Any] | None:
+    """Event, request and count of a message LMCache wrote; None for any other."""
+    level = START.match(message)
+    for event, pattern in EVENTS if level else ():
+        if found := pattern.match(message[level.end() :]):  # type: ignore[union-attr]
             groups = found.groupdict()
             count = groups.get("count")
-            row = {"event": event, "request_id": groups.get("request_id"), "count": int(count) if count else None}
-            yield "engine_events", columns | row
-            return
+            return {"event": event, "request_id": groups.get("request_id"), "count": int(count) if count else None}
+    return None
+
+
+def lmcache_rows(entry: Entry, columns: dict[str, Any]) -> Iterator[Row]:
+    """The row of a record LMCache wrote; nothing for any other."""
+    if event := event_of(entry.message):
+        yield "engine_events", columns | event
 
 
 def _read(text: str) -> Iterator[Row]:

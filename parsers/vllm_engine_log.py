@@ -48,7 +48,7 @@ SIGNALS = (
     r"|api_server_count|Asynchronous scheduling|offloading spec|CPU blocks \(|connector with name"
     r"|server version |  version |  model   |args: |LLM engine \(v"
     r"|\[shutdown\] |Shutting down FastAPI|EngineDeadError|OutOfMemoryError|out of memory|died unexpectedly|fatal error"
-    r"|reset prefix cache|pause state to | is too long and |disabling stats logging"
+    r"|reset prefix cache|pause state to | is too long and |disabling stats logging|LMCache "
 )
 # A line with one of these that gives no row is one not understood, rather than one of no interest.
 MUST_BE_UNDERSTOOD = re.compile(r"Avg prompt t(?:hroughput|put): |Iteration\(\d|KV cache size: |# GPU blocks: | is preempted by ")
@@ -57,6 +57,7 @@ MESSAGE_START = re.compile(
     r"(?:Engine \d+: |\d+ Engines Aggregated: )?(?:Avg prompt t(?:hroughput|put): |Iteration\(\d+\): )|Running: \d+ reqs, "
     r"|# \w+ blocks: |[A-Z]\w* KV cache size: |Maximum concurrency for |Prefix cache hit rate: GPU|Sequence group \S+ is preem"
     r"|(?:Received|Added|Finished|Aborted) request|Initializing an? |(?:non-default )?args: |vLLM (?:API )?server version "
+    r"|LMCache (?:DEBUG|INFO|WARNING|ERROR): "
 )
 
 
@@ -230,7 +231,7 @@ def detect(head: bytes) -> float:
     text = re.sub(COLOUR, "", head.decode("utf-8", "replace"))
     lines = text.splitlines()
     messages = [record.message for line in lines[:2000] for record in records(line, MESSAGE_START) if record.message]
-    if any(MESSAGE_START.match(message) for message in messages):
+    if any(MESSAGE_START.match(message) and not message.startswith("LMCache ") for message in messages):
         return 0.95
     if any(HEADER.search(line) for line in lines):
         return 0.6

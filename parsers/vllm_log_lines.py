@@ -5,6 +5,7 @@
     Engine 000: Iteration(4211): 1 context requests, 1984 context tokens, …                            -> iteration_steps
     Received request cmpl-7: params: SamplingParams(…, max_tokens=128, …), lora_request: None.         -> request_lines
     Sequence group 147 is preempted by PreemptionMode.RECOMPUTE mode because …            (V0)         -> engine_events
+    LMCache INFO: [req_id=cmpl-7] Retrieved 3584 out of 3584 required tokens …          (LMCache)      -> engine_events
 
 Each reader takes a record whose prefix is already told apart and yields its readings: none where the line is not its own or does
 not follow its grammar. A reading says where the values lie rather than what they are, so that lines of the same shape can be
@@ -18,7 +19,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from parsers.columns import PLACEHOLDER_YEAR
 from parsers.line_shapes import Hole, Kind
+from parsers.lmcache_log import event_of
 from parsers.log_prefix import Record
 from parsers.vllm_config_lines import ENGINE, settings_of
 
@@ -233,6 +236,16 @@ def read_event(record: Record) -> Iterator[Reading]:
             return
 
 
+def read_tier(record: Record) -> Iterator[Reading]:
+    """What LMCache says among the engine's lines. Its stamps have a year; the engine's, which share their clock, have none."""
+    if event := event_of(record.message):
+        reading = _reading(record, "engine_events", event, {})
+        stamps = {hole.column: hole.kind.value_of(record.text[hole.start : hole.end]) for hole in reading.holes}
+        if "at_local" in stamps:
+            stamps["at_local"] = stamps["at_local"].replace(year=PLACEHOLDER_YEAR)
+        yield replace(reading, fixed=reading.fixed | stamps, holes=())
+
+
 def read_settings(record: Record) -> Iterator[Reading]:
     """One row for each setting or fact the record states."""
     for key, value in settings_of(record.message).items():
@@ -253,4 +266,4 @@ def _engine(number: str) -> str:
     return str(int(number))
 
 
-READERS: tuple[Callable[[Record], Iterator[Reading]], ...] = (read_iteration, read_request, read_event, read_settings)
+READERS: tuple[Callable[[Record], Iterator[Reading]], ...] = (read_iteration, read_request, read_event, read_tier, read_settings)
