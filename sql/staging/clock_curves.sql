@@ -17,15 +17,15 @@ with samples as (
     union all
     select
         source,
-        case split_part(name, ':', 2)
+        case regexp_replace(split_part(name, ':', 2), '_total$', '')
             when 'num_requests_running' then 'running'
             when 'num_running_reqs' then 'running'
             when 'num_requests_waiting' then 'waiting'
             when 'num_queue_reqs' then 'waiting'
-            when 'request_success_total' then 'finished'
-            when 'num_requests_total' then 'finished'
+            when 'request_success' then 'finished'
+            when 'num_requests' then 'finished'
             when 'time_to_first_token_seconds_count' then 'first_tokens'
-            when 'prompt_tokens_total' then 'prompt_tokens'
+            when 'prompt_tokens' then 'prompt_tokens'
         end,
         at_utc,
         null,
