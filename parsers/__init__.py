@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 
 from parsers.source import Account, InputError, Sink, Source, UnrecognisedFormat
 
@@ -56,8 +55,7 @@ class Format:
 
 def formats() -> tuple[Format, ...]:
     """Every format, in registry order."""
-    modules = [import_module(module) for module in FORMAT_MODULES if find_spec(module)]  # TODO: drop find_spec and hasattr
-    return tuple(module.FORMAT for module in modules if hasattr(module, "FORMAT"))
+    return tuple(import_module(module).FORMAT for module in FORMAT_MODULES)
 
 
 def detect(source: Source) -> Format:

@@ -88,4 +88,73 @@ def _names(conditions: Iterable[str]) -> list[str]:
     return names
 
 
-ACROSS: tuple[Check, ...] = ()
+# parts and wholes: what two tables say of the same thing
+ACROSS = (
+    Check(
+        "one_verdict_is_primary",
+        "advice.verdicts",
+        "Each engine has exactly one primary verdict.",
+        """
+        select count(*) from marts.engines as engines
+        where (select count(*) from advice.verdicts as verdicts where verdicts.engine = engines.engine and is_primary) <> 1
+        """,
+        ("marts.engines", "advice.verdicts"),
+    ),
+    Check(
+        "buckets_add_up_to_the_tokens_generated",
+        "marts.timeline",
+        "Tokens generated, over the buckets of an engine, are what its counter rose by.",
+        """
+        with whole as (
+            select engine, sum(delta) as tokens from core.counter_intervals where signal = 'generation_tokens' group by engine
+        ),
+        parts as (
+            select engine, sum(generation_tokens_per_s * bucket_s) as tokens from marts.timeline group by engine
+        )
+        select count(*) from whole join parts using (engine) where abs(whole.tokens - parts.tokens) > 1 + 0.01 * whole.tokens
+        """,
+        ("core.counter_intervals", "marts.timeline"),
+    ),
+    Check(
+        "buckets_add_up_to_the_preemptions",
+        "marts.timeline",
+        "Preemptions, over the buckets of an engine, are what its counter rose by.",
+        """
+        with whole as (
+            select engine, sum(delta) as preemptions from core.counter_intervals where signal = 'preemptions' group by engine
+        ),
+        parts as (
+            select engine, sum(preemptions) as preemptions from marts.timeline group by engine
+        )
+        select count(*) from whole join parts using (engine)
+        where abs(whole.preemptions - parts.preemptions) > 1 + 0.01 * whole.preemptions
+        """,
+        ("core.counter_intervals", "marts.timeline"),
+    ),
+    Check(
+        "phases_add_up_to_the_whole",
+        "staging.spans",
+        "Queue, prefill and decode of a request add up to its end-to-end time, but for what its server needs to take it in.",
+        """
+        select count(*) from staging.spans
+        where e2e_s - queue_s - prefill_s - decode_s not between -0.05 and 1 + 0.05 * e2e_s
+        """,
+        ("staging.spans",),
+        is_smell=True,
+    ),
+    Check(
+        "buckets_of_a_histogram_are_cumulative",
+        "core.histogram_intervals",
+        "A wider bucket of a histogram never counts less than a narrower one in the same interval.",
+        """
+        select count(*) from (
+            select delta < lag(delta) over (
+                partition by engine, name, labels, interval_start, interval_end order by le
+            ) - 0.5 as is_less
+            from core.histogram_intervals
+        ) where is_less
+        """,
+        ("core.histogram_intervals",),
+        is_smell=True,
+    ),
+)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pipelines.progress import Progress
+from pipelines.texttable import printable
 
 if TYPE_CHECKING:
     from pipelines.intake import Intake
@@ -226,11 +227,11 @@ def _say_unread(intake: Intake) -> None:
     from pipelines import digest
 
     for line in digest.unread(intake):
-        print(f"kvpressure: {line}", file=sys.stderr)
+        print(f"kvpressure: {printable(line)}", file=sys.stderr)
 
 
 def _wrong(message: str) -> int:
-    print(f"kvpressure: {message}", file=sys.stderr)
+    print(f"kvpressure: {printable(message)}", file=sys.stderr)
     return WRONG
 
 

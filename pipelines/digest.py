@@ -15,8 +15,9 @@ from typing import Any, Self
 import duckdb
 
 import parsers
+from pipelines.duck import literal
 from pipelines.intake import Intake
-from pipelines.texttable import aligned
+from pipelines.texttable import aligned, printable
 
 WIDTH = 80
 WORTH_A_WORD = 20  # severity of 100 from which a verdict beside the primary one is shown
@@ -103,7 +104,7 @@ def _engine(result: Result, primary: Row, *, colour: bool) -> str:
         lines += _wrap(sentence, indent="    ", first="  - ")
     also = result.rows(
         "verdicts",
-        f"not is_primary and severity >= {WORTH_A_WORD} and engine = '{primary['engine']}'",
+        f"not is_primary and severity >= {WORTH_A_WORD} and engine = {literal(primary['engine'])}",
         "severity desc, verdict",
     )
     for row in also[:ROWS_SHOWN]:
@@ -203,7 +204,7 @@ def line_accounts(intake: Intake) -> str:
     """What became of the lines of each file."""
     rows = [
         [
-            outcome.source.name,
+            printable(outcome.source.name),
             outcome.format.name if outcome.format else "-",
             *(
                 f"{n:,}"
@@ -265,4 +266,9 @@ def _indent(line: str) -> str:
 
 
 def _wrap(words: str | None, *, indent: str, first: str | None = None) -> list[str]:
-    return textwrap.wrap(words or "", WIDTH, initial_indent=indent if first is None else first, subsequent_indent=indent)
+    return textwrap.wrap(
+        printable(" ".join((words or "").split())),
+        WIDTH,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+    )

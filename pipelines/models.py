@@ -125,15 +125,9 @@ def models() -> dict[str, Model]:
     """Every model by name, each after all it reads."""
     found = [from_sql(path) for layer in LAYERS[1:] for path in sorted((Path(str(files("sql"))) / layer).glob("*.sql"))]
     for module in PYTHON_MODELS:
-        if not Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py").exists():
-            continue  # TODO: drop once all of PYTHON_MODELS are written
         made = (getattr(value, "model", None) for value in vars(import_module(module)).values())
         found += [each for each in made if isinstance(each, Model)]
     by_name = {each.name: each for each in found}
-    while missing := [n for n, m in by_name.items() if any(r not in by_name and not r.startswith("raw.") for r in m.reads)]:
-        for name in missing:  # TODO: drop this loop once every model that is read is written
-            del by_name[name]
-    found = list(by_name.values())
     for each in found:
         for read in each.reads:
             if read not in by_name and read.removeprefix("raw.") not in TABLES:

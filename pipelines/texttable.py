@@ -21,7 +21,12 @@ def cell(value: object) -> str:
         return f"{value:.0f}" if math.isfinite(value) and value == round(value) and abs(value) < 1e15 else f"{value:.6g}"
     if isinstance(value, list):
         return "[" + ", ".join(map(cell, value)) + "]"
-    return " ".join(str(value).split("\n"))
+    return printable(" ".join(str(value).split("\n")))
+
+
+def printable(text: str) -> str:
+    """`text` with every character that could steer a terminal replaced: names in inputs are not ours to trust."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def aligned(names: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[bool] = ()) -> str:
