@@ -61,7 +61,7 @@ SETTINGS = tuple(
         r"Number of blocks in KV cache secondary pool: (?P<kv_offloading_cpu_blocks>\d+)",
         r"Allocated [\d.]+ GiB for max tokens in paged KV cache \((?P<kv_capacity_tokens>\d+)\)",
         r"(?:Number of )?tokens per block: (?P<block_size>\d+)",
-        r"Capacity Scheduler Policy: (?P<scheduling_policy>\w+)",
+        r"Capacity Scheduler Policy: (?P<capacity_scheduler_policy>\w+)",
         r"\[?TensorRT[- ]LLM\]? version: (?P<engine_version>\d[\w.+-]*)",
     )
 )

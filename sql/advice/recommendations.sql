@@ -358,6 +358,44 @@ no_evict_policy as (
     where engine_kind = 'tensorrt_llm' and capacity_policy <> 'GUARANTEED_NO_EVICT' and severity >= 20
 ),
 
+-- a pool that fails requests instead of queueing them: more room, or fewer that share it
+failing as (
+    select facts.*, failures.requests as failed_requests
+    from facts
+    inner join (select engine, sum(requests) as requests from core.failed_requests group by engine) as failures using (engine)
+    where facts.verdict = 'queue_kv_capacity'
+),
+
+larger_context as (
+    select
+        engine,
+        verdict,
+        'larger_context' as lever,
+        kv_capacity_tokens::varchar as from_value,
+        (2 * kv_capacity_tokens)::varchar as to_value,
+        [format('The {} requests that failed find room.', failed_requests)] as effects,
+        []::varchar[] as prices,
+        [format('Up to {} requests shared a cache of {} tokens.', max_running, spoken_count(kv_capacity_tokens))] as evidence,
+        'twice the size: a first step, no length of a failed request is known' as method,
+    from failing
+    where kv_capacity_tokens is not null
+),
+
+fewer_slots as (
+    select
+        engine,
+        verdict,
+        'fewer_slots' as lever,
+        max_num_seqs::varchar as from_value,
+        (max_running - 1)::bigint::varchar as to_value,
+        [format('Each of {} requests then has a larger share of the cache.', (max_running - 1)::bigint)] as effects,
+        []::varchar[] as prices,
+        [format('{} requests failed with up to {} at once.', failed_requests, max_running)] as evidence,
+        'one fewer than ran when the cache overflowed' as method,
+    from failing
+    where max_running > 1
+),
+
 -- a third less of what holds most of the pool: how many more fit then
 shortened as (
     select
@@ -786,6 +824,8 @@ proposed as (
     union all by name from leave_it
     union all by name from reserve_whole_prompt
     union all by name from no_evict_policy
+    union all by name from larger_context
+    union all by name from fewer_slots
     union all by name from shorter_prompts
     union all by name from shorter_outputs
     union all by name from more_memory

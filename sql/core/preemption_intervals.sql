@@ -37,12 +37,12 @@ from_logs as (
     where logs.preemptions >= coalesce(counters.preemptions, 0)
 ),
 
--- a log that says each preemption says with its other lines that there was none
+-- a log that says each preemption says with its other lines that there was none; llama.cpp has no preemption at all
 silent as (
     select states.engine, min(states.sampled_at) as interval_start, max(states.sampled_at) as interval_end, 0.0 as preemptions
     from core.engine_states as states
     inner join staging.settings
-        on settings.engine = states.engine and settings.key = 'engine_kind' and settings.value_text = 'sglang'
+        on settings.engine = states.engine and settings.key = 'engine_kind' and settings.value_text in ('sglang', 'llamacpp')
     where states.origin = 'log'
         and states.engine not in (select engine from logged)
         and states.engine not in (select engine from counted)

@@ -10,7 +10,7 @@
 -- grain: engine, method
 -- column: engine           | Engine.
 -- column: kind             | preemption_recompute.
--- column: method           | retraction_counters_exact, retracted_tokens_counter, retraction_log.
+-- column: method           | retraction_counters_exact, retracted_tokens_counter, retraction_log or no_preemption.
 -- column: rung             | Place on the ladder of evidence: 1 is the surest.
 -- column: is_partial       | Its inputs have holes.
 -- column: tokens_low       | Least tokens.
@@ -110,6 +110,22 @@ from_log as (
     from logged
     left join held using (engine)
         where logged.retractions > 0
+),
+
+-- a log in which no request was retracted, and an engine that has no preemption
+none as (
+    select
+        counted.engine,
+        'no_preemption' as method,
+        3 as rung,
+        0 as tokens_low,
+        0 as tokens_best,
+        0 as tokens_high,
+        if(engines.engine_kind = 'llamacpp', 'llama.cpp has no preemption.', 'The log has a line for each retraction.') as assumptions,
+        'None was logged.' as evidence,
+    from counted
+    inner join core.engines using (engine)
+    where counted.preemptions = 0 and engines.engine_kind in ('sglang', 'llamacpp')
 )
 
 select
@@ -132,6 +148,8 @@ from (
     from victims
     union all by name
     from from_log
+    union all by name
+    from none
 ) as methods
 left join counted using (engine)
 where methods.tokens_best is not null

@@ -67,6 +67,16 @@ from (values
         'Change this setting alone: compare the capacity line at start-up and tokens/s per GPU.'),
 
     -- requests wait for room and nobody is interrupted: what a request takes is the lever, slots are not
+    ('queue_kv_capacity', 'larger_context', 1,
+        'Give the slots a larger KV cache to share',
+        'The cache takes that much more memory, on the GPU or beside it.',
+        'Memory; then compute: more tokens held make every step longer.',
+        'Change this setting alone and replay the same load: no request should fail.'),
+    ('queue_kv_capacity', 'fewer_slots', 1,
+        'Serve fewer requests at once from the shared KV cache',
+        'Requests wait for a slot instead of failing.',
+        'Slots: the queue then waits for them.',
+        'Change this setting alone and replay the same load: no request should fail; if some still do, take one slot less.'),
     ('queue_kv_capacity', 'more_memory', 1,
         'Give the pool the GPU memory that was measured free',
         'Less is left for activation peaks: an out-of-memory error stops the engine.',
@@ -241,6 +251,8 @@ from (values
     ('fewer_sequences', 'tensorrt_llm', 'max_batch_size', '--max_batch_size', 'lower', null, null, null),
     ('more_sequences', 'tensorrt_llm', 'max_batch_size', '--max_batch_size', 'raise', null, null, null),
     ('fewer_sequences', 'llamacpp', 'parallel', '--parallel', 'lower', null, null, null),
+    ('fewer_slots', 'llamacpp', 'parallel', '--parallel', 'lower', null, null, null),
+    ('larger_context', 'llamacpp', 'ctx_size', '--ctx-size', 'raise', null, null, null),
     ('more_sequences', 'llamacpp', 'parallel', '--parallel', 'raise', null, null, null)
 ) as catalogue(lever, engine_kind, setting, flag, direction, first_version, last_version, generation);
 
