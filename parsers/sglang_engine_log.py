@@ -102,7 +102,7 @@ EVENTS = tuple(
         ("request_failed_no_kv", r"retract_decode: aborted (?:last )?request (?P<request_id>[^\s:]+)"),
         ("request_failed_no_kv", r"Beam search group aborted: KV cache pool is full"),
         ("request_rejected", r"The request queue is full"),
-        ("engine_ready", r"The server is fired up and ready to roll"),
+        ("engine_ready", r"The server is fired up and ready to roll!"),
         ("engine_start", r"server_args="),
         ("engine_shutdown", r"SIGTERM received"),
         ("engine_dead", r"SIGQUIT received|Scheduler hit an exception"),
@@ -236,6 +236,9 @@ def parse(source: Source, sink: Sink) -> Account:
     return read_log(source, sink, GRAMMAR, _Log().read)
 
 
+READY = "The server is fired up and ready to roll!"
+
+
 def detect(head: bytes) -> float:
     """How sure it is that this is the log of an SGLang server."""
     own = re.compile(
@@ -246,7 +249,7 @@ def detect(head: bytes) -> float:
     lines = head_lines(head)
     if any(own.search(line[:4000]) for line in lines):
         return 0.95
-    return 0.6 if any(SERVER_ARGS.search(line) or ("launch_server" in line and "sglang" in line) for line in lines) else 0.0
+    return 0.6 if any(SERVER_ARGS.search(line) or READY in line for line in lines) else 0.0
 
 
 FORMAT = Format(

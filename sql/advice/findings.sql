@@ -137,7 +137,7 @@ failing as (
             '{}{} requests FAILED for lack of KV cache in {}: nothing could be freed for them.',
             failed.requests,
             coalesce(format(' of {}', failed.of_requests), ''),
-            spoken_duration(greatest(facts.window_s, 1))
+            spoken_duration(facts.window_s)
         ) as summary,
         list_filter(
             [

@@ -6,10 +6,10 @@
 --
 -- grain: engine, failed_at
 -- column: engine    | Engine.
--- column: failed_at | Second in which they failed; NULL where only answers tell.
--- column: requests  | Requests that failed in it.
+-- column: failed_at | When they failed; NULL where only answers tell.
+-- column: requests  | Requests that failed then.
 -- column: of_requests | Requests the same inputs saw begin or answered over the whole run; NULL where they do not say.
--- check:  requests > 0 | A second without failures has no row.
+-- check:  requests > 0 | A moment without failures has no row.
 with events as (
     select engine, event, happened_at, coalesce(count, 1) as requests
     from staging.engine_events
@@ -31,7 +31,7 @@ answered as (
 
 select
     events.engine,
-    date_trunc('second', events.happened_at) as failed_at,
+    events.happened_at as failed_at,
     sum(events.requests)::bigint as requests,
     case
         when any_value(events.event) = 'request_failed_no_kv' then any_value(begun.requests)
@@ -42,5 +42,5 @@ left join begun on true
 cross join answered
 -- an answer and a line are of the same request
 where events.event = 'request_failed_no_kv' or events.engine not in (select engine from events where event = 'request_failed_no_kv')
-group by events.engine, date_trunc('second', events.happened_at)
+group by events.engine, events.happened_at
 order by events.engine, failed_at

@@ -133,7 +133,7 @@ failed as (
         engine,
         'queue_kv_capacity' as verdict,
         failed_at as sign_start,
-        plus_seconds(failed_at, 1) as sign_end,
+        failed_at as sign_end,
         requests::double as weight,
     from core.failed_requests
     where failed_at is not null

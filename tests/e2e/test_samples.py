@@ -58,6 +58,8 @@ def test_the_waste_is_in_its_range_and_close_to_the_best_guess(told, kind):
 def test_the_seconds_in_the_queue_are_those_of_the_scheduler(told):
     queued = {row["cause"]: row["seconds"] for row in told.rows("queue_time", "seconds > 0")}
     true = told.expected["truth"]["queue_seconds"]
+    if true is None:
+        pytest.skip("no scheduler wrote down who waited")
     for cause in {*queued, *true}:
         expected = true.get(cause, 0)
         assert queued.get(cause, 0) == pytest.approx(expected, rel=0.15, abs=QUEUE_TOLERANCE_S), cause
