@@ -275,7 +275,12 @@ admission_headroom as (
         verdict,
         'admission_headroom' as lever,
         case engine_kind when 'vllm' then watermark else conservativeness end::varchar as from_value,
-        case engine_kind when 'vllm' then share else greatest(1.3, 1.3 * coalesce(conservativeness, 1)) end::varchar as to_value,
+        case
+            when engine_kind = 'vllm' then share
+            -- SGLang's default is 1; its manual goes to 1.3 where retractions are frequent
+            when conservativeness < 1 then 1.0
+            else round(1.3 * coalesce(conservativeness, 1), 2)
+        end::varchar as to_value,
         [
             case
                 when engine_kind = 'vllm' then format(

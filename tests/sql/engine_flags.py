@@ -1,25 +1,27 @@
 """Command-line settings that versions of vLLM and SGLang have, as their own argument parsers define them.
 
-Read from the released packages named in VERSIONS (vLLM: `vllm/engine/arg_utils.py`; SGLang: `server_args.py`). A setting is listed
-with the first and the last of these versions that has it. Only settings that bear on the KV pool or that
-tools are known to advise are listed.
+Read from the released packages named in VERSIONS (vLLM: `vllm/engine/arg_utils.py`; SGLang: `server_args.py`). A setting is
+listed with the first and the last of these versions that has it: those that bear on the KV pool, or that tools are known to
+advise.
 """
 
 VERSIONS = {
-    "vllm": (
-        "0.8.5",
-        "0.9.1",
-        "0.10.2",
-        "0.11.1",
-        "0.11.2",
-        "0.12.0",
-        "0.14.1",
-        "0.15.1",
-        "0.16.0",
-        "0.20.2",
-        "0.24.0",
-        "0.28.0",
-        "0.32.0",
+    "vllm": tuple(
+        [
+            "0.8.5",
+            "0.9.1",
+            "0.10.2",
+            "0.11.1",
+            "0.11.2",
+            "0.12.0",
+            "0.14.1",
+            "0.15.1",
+            "0.16.0",
+            "0.20.2",
+            "0.24.0",
+            "0.28.0",
+            "0.32.0",
+        ]
     ),
     "sglang": ("0.4.3", "0.4.10", "0.5.5"),
 }

@@ -8,8 +8,8 @@ from pipelines.lake import Lake
 from pipelines.models import models
 
 POOL = """
-    engine  scope     requests  pool_tokens  held_tokens  held_deviation_tokens  prompt_share  fits_on_average  fits_95  fits_99  method
-    0       pressure  119       4576         363.0        136.0                  0.53          12.6             10       9        requests
+    engine  scope     requests  pool_tokens  held_tokens  held_deviation_tokens  prompt_share  fits_on_average  fits_95  fits_99
+    0       pressure  119       4576         363.0        136.0                  0.53          12.6             10       9
 """
 LENGTHS = """
     engine  scope     requests  prompt_mean  output_mean  output_p90  prompt_share  method
@@ -64,8 +64,8 @@ def preempted(sql):
     sql.given(
         "marts.spell_facts",
         """
-        engine  verdict     window_start  window_end  seconds  mean_running  mean_waiting  max_running  max_waiting  preemptions  generation_tokens
-        0       preemption  12:00:00      12:00:15    15.0     12.5          13.5          19           18           149          29000
+        engine  verdict     window_start  window_end  seconds  mean_running  mean_waiting  max_running  preemptions  generation_tokens
+        0       preemption  12:00:00      12:00:15    15.0     12.5          13.5          19           149          29000
     """,
     )
     sql.given("core.pool_demand", POOL)
@@ -231,7 +231,7 @@ def test_a_mild_finding_is_advised_on_only_where_it_is_the_main_one(sql):
 
 
 def test_sequences_that_fit_leave_room_for_their_spread(sql):
-    """143 blocks of 32: 12.6 sequences of 363 ± 136 tokens on average, 10 nearly always, as a real engine needed 9 to never preempt."""
+    """143 blocks of 32 hold 12.6 sequences of 363 ± 136 tokens on average; a real engine with this load never preempted at 9."""
     engine(sql, kv_capacity_tokens=4608, block_size=32)
     sql.given(
         "core.sequence_lengths",
