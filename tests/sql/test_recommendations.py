@@ -64,8 +64,8 @@ def preempted(sql):
     sql.given(
         "marts.spell_facts",
         """
-        engine  verdict     window_start  window_end  seconds  mean_running  mean_waiting  max_running  preemptions  generation_tokens
-        0       preemption  12:00:00      12:00:15    15.0     12.5          13.5          19           149          29000
+        engine  verdict     window_start  window_end  seconds  mean_running  mean_waiting  preemptions  generation_tokens
+        0       preemption  12:00:00      12:00:15    15.0     12.5          13.5          149          29000
     """,
     )
     sql.given("core.pool_demand", POOL)
