@@ -236,8 +236,8 @@ def _wrong(message: str) -> int:
 
 
 def _leave(*_: object) -> NoReturn:
-    """End as on an interrupt, so that the working folder is taken away."""
-    raise KeyboardInterrupt
+    """Leave in order, so that the working folder is taken away."""
+    sys.exit(_wrong("ended from outside; nothing was written"))
 
 
 def _has_colour() -> bool:

@@ -35,6 +35,7 @@ from pipelines.lake import Lake
 LAYERS = ("raw", "staging", "core", "marts", "advice")
 PYTHON_MODELS = ("pipelines.clock", "pipelines.replay.kv_events", "pipelines.replay.requests")
 _REFERENCE = re.compile(rf"\b(?:from|join)\s+((?:{'|'.join(LAYERS)})\.\w+)", re.IGNORECASE)
+_NOT_CODE = re.compile(r"--[^\n]*|'(?:[^']|'')*'")  # comments, and strings: one may hold `--max-num-seqs`
 
 Function = Callable[[Mapping[str, pl.DataFrame], "Run"], pl.DataFrame]
 
@@ -84,7 +85,7 @@ def from_sql(path: Path) -> Model:
     header = "\n".join(line[2:].removeprefix(" ") for line in text.splitlines() if line.startswith("--"))
     query = "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip().rstrip(";")
     name = f"{path.parent.name}.{path.stem}"
-    code = re.sub(r"--.*", "", query)
+    code = _NOT_CODE.sub("", query)
     return _documented(name, header, reads=tuple(sorted(set(_REFERENCE.findall(code)) - {name})), query=query)
 
 

@@ -146,6 +146,15 @@ class Prompt(cmd.Cmd):
         self._con = con
         self._pending: list[str] = []
 
+    def cmdloop(self, intro: str | None = None) -> None:
+        """The loop; an interrupt gives up the statement that is being typed or run, and nothing else."""
+        try:
+            super().cmdloop(intro)
+        except KeyboardInterrupt:
+            print("\n(given up; `.quit` leaves)")
+            self._pending, self.prompt = [], PROMPT_BEGIN
+            self.cmdloop("")
+
     def preloop(self) -> None:
         """Take up the history of earlier prompts."""
         with contextlib.suppress(ImportError, OSError):

@@ -22,8 +22,8 @@ def name_of(path: Path) -> str:
 
 
 def code_of(path: Path) -> str:
-    """SQL without its comments and the text of its strings."""
-    return re.sub(r"'[^']*'", "''", re.sub(r"--.*", "", path.read_text()))
+    """SQL without its comments and its strings."""
+    return re.sub(r"--[^\n]*|'(?:[^']|'')*'", "", path.read_text())
 
 
 def imports(path: Path) -> set[str]:

@@ -48,6 +48,12 @@ query ($key: AssetKeyInput!) {
 }
 """
 
+LOCATIONS = """
+{ workspaceOrError { ... on Workspace {
+  locationEntries { locationOrLoadError { __typename ... on PythonError { message } } }
+} } }
+"""
+
 
 @dataclass(frozen=True)
 class Ui:
@@ -106,6 +112,10 @@ def _when_done(ui: Ui, log: Path) -> Ui:
     status = "no run yet"
     while time.monotonic() < deadline:
         try:
+            [location] = ui.ask(LOCATIONS)["workspaceOrError"]["locationEntries"]
+            assert location["locationOrLoadError"]["__typename"] == "RepositoryLocation", location["locationOrLoadError"][
+                "message"
+            ]
             runs = ui.ask("{ runsOrError { ... on Runs { results { status } } } }")["runsOrError"]["results"]
         except OSError:
             runs = []
