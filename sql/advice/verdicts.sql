@@ -1,7 +1,7 @@
 -- The verdicts of the run: each in its own window, one of them primary for each engine.
 --
 -- A queue behind a full pool and preemption are one shortage: where the pool also preempts, materially and in the same time, preemption
--- is the diagnosis, and what the queue cost counts for it. Interrupted answers matter from two
+-- is the diagnosis, and what the queue cost counts for it; so it is with a stalled engine and whoever waits in it. Interrupted answers matter from two
 -- requests in a hundred on, delays from a severity of ten; below that a finding is a remark. Time in which nothing was wrong is `healthy`, in its own windows; where
 -- the inputs cannot show pressure at all, that is `insufficient_evidence`, with what to record next time.
 --
@@ -34,7 +34,7 @@ engines as (
         engines.engine_generation,
         engines.engine_kind,
         coalesce(min(states.sampled_at), engines.first_seen_at) as first_at,
-        coalesce(max(states.sampled_at), engines.last_seen_at) as last_at,
+        coalesce(max(plus_seconds(states.sampled_at, states.scrape_s)), engines.last_seen_at) as last_at,
         count(states.sampled_at) as samples,
         any_value(states.origin) as origin,
         max(states.kv_usage_ratio) as max_kv_usage_ratio,
@@ -166,12 +166,14 @@ ranked as (
             (
                 select max(companion.severity)
                 from findings as companion
-                where told.verdict = 'preemption'
-                    and told.severity >= 10
+                where told.matters
                     and companion.engine = told.engine
-                    and companion.verdict in ('queue_kv_capacity', 'queue_unknown')
                     and companion.window_start <= told.window_end
                     and companion.window_end >= told.window_start
+                    and (
+                        told.verdict = 'preemption' and companion.verdict in ('queue_kv_capacity', 'queue_unknown')
+                        or told.verdict = 'engine_stalled' and companion.verdict like 'queue%'
+                    )
             ),
             0
         ) as standing,

@@ -120,6 +120,18 @@ used as (
     group by engine
 ),
 
+turnover as (
+    select engine, interval_end as sampled_at, sum(delta) as prompt_tokens
+    from core.counter_intervals
+    where signal = 'prompt_tokens'
+    group by all
+    union all
+    select engine, sampled_at, max(prompt_tokens_per_s) as prompt_tokens
+    from staging.engine_samples
+    where engine not in (select engine from core.counter_intervals where signal = 'prompt_tokens')
+    group by all
+),
+
 ceilings as (
     select
         engine,
@@ -127,12 +139,16 @@ ceilings as (
         avg((running = peak)::int) filter (where waiting > 0 and not coalesce(deferred = waiting, false)) as share_at_ceiling,
         quantile_cont(kv_usage_ratio, 0.9) filter (where waiting > 0) as kv_usage_ratio,
         count(*) filter (where waiting > 0) as waiting_samples,
+        -- slots are a limit only where requests come and go: one request that runs on while others wait shows no slot
+        avg((coalesce(turnover.prompt_tokens, 0) > 0)::int) filter (where waiting > 0) >= 0.5 and max(running) >= 2 as is_turning_over,
     from (select *, max(running) over (partition by engine) as peak from core.engine_states)
+    left join turnover using (engine, sampled_at)
     group by engine
 ),
 
 log_sources as (
-    select engine, true as is_vllm from staging.engine_samples group by engine
+    -- only a V0 line has a count of swapped requests
+    select engine, true as is_vllm, bool_or(swapped is not null) as is_v0 from staging.engine_samples group by engine
 )
 
 select
@@ -143,7 +159,7 @@ select
         case when log_sources.is_vllm or settings.engine_generation is not null then 'vllm' end
     ) as engine_kind,
     settings.engine_version,
-    settings.engine_generation,
+    coalesce(settings.engine_generation, case when log_sources.is_v0 then 'v0' end) as engine_generation,
     coalesce(models.model, trim(settings.served_model_name, '[]'' '), settings.model) as model,
     coalesce(
         settings.kv_capacity_tokens,
@@ -163,11 +179,11 @@ select
         settings.max_num_seqs,
         sizes.max_num_seqs::bigint,
         -- a plateau: most waiting samples stand at the ceiling, and nine in ten of them left room in the pool
-        case when ceilings.waiting_samples >= 3 and ceilings.share_at_ceiling >= 0.6 and ceilings.kv_usage_ratio < 0.8 then ceilings.ceiling end
+        case when plateaus.is_plateau then ceilings.ceiling end
     ) as max_num_seqs,
     case
         when settings.max_num_seqs is not null or sizes.max_num_seqs is not null then 'argument'
-        when ceilings.waiting_samples >= 3 and ceilings.share_at_ceiling >= 0.6 and ceilings.kv_usage_ratio < 0.8 then 'inferred'
+        when plateaus.is_plateau then 'inferred'
     end as max_num_seqs_source,
     settings.max_num_batched_tokens,
     coalesce(settings.max_model_len, sizes.max_model_len)::bigint as max_model_len,
@@ -188,5 +204,11 @@ left join models using (engine)
 left join sizes using (engine)
 left join used using (engine)
 left join ceilings using (engine)
+cross join lateral (
+    select ceilings.waiting_samples >= 3
+        and ceilings.share_at_ceiling >= 0.6
+        and ceilings.kv_usage_ratio < 0.8
+        and ceilings.is_turning_over as is_plateau,
+) as plateaus
 left join log_sources using (engine)
 order by engine

@@ -10,6 +10,7 @@
 -- column: interval_end   | Scrape.
 -- column: first_tokens   | Requests that got their first token.
 -- column: ttft_s         | Their mean time to it.
+-- column: prompt_tokens_per_s | Prompt tokens computed for each second of their times to first token: low where it is not the prompts that take it.
 -- column: later_ttft_s   | Median of the intervals from ten minutes on, or from the hundredth request on; NULL where there are none.
 -- column: queue_s        | Mean wait before the first run of the requests that ended in the interval; 0 where none ended.
 -- column: waiting        | Requests waiting at the scrape.
@@ -23,6 +24,13 @@ with counted as (
         interval_end,
         sum(delta) filter (where signal = 'ttft_s_count') as first_tokens,
         ratio(sum(delta) filter (where signal = 'ttft_s_sum'), sum(delta) filter (where signal = 'ttft_s_count')) as ttft_s,
+        ratio(
+            coalesce(
+                sum(delta) filter (where signal = 'prompt_tokens_by_source' and labels like '%source=local_compute%'),
+                sum(delta) filter (where signal = 'prompt_tokens')
+            ),
+            sum(delta) filter (where signal = 'ttft_s_sum')
+        ) as prompt_tokens_per_s,
         coalesce(
             ratio(sum(delta) filter (where signal = 'queue_s_sum'), sum(delta) filter (where signal = 'queue_s_count')),
             0
@@ -76,6 +84,7 @@ select
     aged.interval_end,
     aged.first_tokens,
     aged.ttft_s,
+    aged.prompt_tokens_per_s,
     (
         select median(later.ttft_s)
         from aged as later

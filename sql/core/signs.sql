@@ -25,6 +25,20 @@ preempted as (
     where preemptions > 0
 ),
 
+-- V0 warns of every fiftieth preemption: where no counter was scraped, each line stands for at least one, at most fifty
+warned as (
+    select
+        engine,
+        'preemption' as verdict,
+        happened_at as sign_start,
+        plus_seconds(happened_at, 1) as sign_end,
+        coalesce(count - lag(count) over (partition by engine order by happened_at, line), least(count, 1))::double as weight,
+    from staging.engine_events
+    where event like 'preemption_warning%'
+        and happened_at is not null
+        and engine not in (select engine from core.preemption_intervals)
+),
+
 slowed as (
     select engine, 'prefill_interference' as verdict, interval_start as sign_start, interval_end as sign_end, lost_s as weight
     from core.interference_intervals
@@ -35,17 +49,29 @@ slowed as (
         and first_tokens > 0
 ),
 
--- every step slow: 0.3 s is beyond the decode step of any model that is served to people, whatever the batch
+-- every step slow: there is no quiet median within the interval to measure slow gaps by, so it is taken from the run's quietest tenth
+quiet as (
+    select engine, quantile_cont(median_gap_s, 0.1) as median_gap_s
+    from core.interference_intervals
+    group by engine
+),
+
 slow_throughout as (
     select
-        engine,
+        intervals.engine,
         -- 512 prompt tokens a step are a prefill chunk that dominates it; with fewer the steps are slow by themselves
-        case when prompt_tokens_per_step >= 512 then 'prefill_interference' else 'decode_slow' end as verdict,
-        interval_start as sign_start,
-        interval_end as sign_end,
-        case when prompt_tokens_per_step >= 512 then prefill_lost_s else decode_s end as weight,
-    from core.interference_intervals
-    where median_gap_s >= 0.3 and coalesce(preemptions, 0) = 0
+        case when intervals.prompt_tokens_per_step >= 512 then 'prefill_interference' else 'decode_slow' end as verdict,
+        intervals.interval_start as sign_start,
+        intervals.interval_end as sign_end,
+        case when intervals.prompt_tokens_per_step >= 512 then intervals.prefill_lost_s else intervals.decode_s end as weight,
+    from core.interference_intervals as intervals
+    left join quiet using (engine)
+    where coalesce(intervals.preemptions, 0) = 0
+        and (
+            -- beyond the decode step of any model that is served to people, whatever the batch
+            intervals.median_gap_s >= 0.3
+            or (intervals.median_gap_s >= 5 * quiet.median_gap_s and intervals.prompt_tokens_per_step >= 512)
+        )
 ),
 
 missed as (
@@ -101,6 +127,7 @@ cold as (
         and queue_s < 0.2 * ttft_s
         and waiting = 0
         and is_young
+        and coalesce(prompt_tokens_per_s, 0) < 500 -- a long prompt takes its time; no accelerator prefills slower than this
 ),
 
 runaway as (
@@ -112,7 +139,10 @@ runaway as (
         tokens_per_request as weight,
     from core.generation_stretches
     -- longer than nearly any answer a person waits for; a few requests, for a batch of many is a batch job
-    where tokens_per_request >= 8192 and running <= 4
+    where tokens_per_request >= 8192
+        and running <= 4
+        -- faster than any model decodes one sequence: then a request is several (n > 1), and their length is not known
+        and tokens_per_request <= 500 * seconds_between(stretch_start, stretch_end)
 ),
 
 uneven as (
@@ -144,6 +174,8 @@ union all
 from failed
 union all
 from preempted
+union all
+from warned
 union all
 from slowed
 union all

@@ -24,9 +24,13 @@ create or replace macro absolute_time(at_utc, at_local, zone, base_year) as coal
     end
 );
 
--- Length of the overlap of two intervals in seconds, 0 where they do not meet.
+-- Length of the overlap of two intervals in seconds, 0 where they do not meet; NULL where an end is not known (least and greatest
+-- would pass over it).
 create or replace macro overlap_s(start_a, end_a, start_b, end_b) as
-    greatest(0.0, least(epoch(end_a), epoch(end_b)) - greatest(epoch(start_a), epoch(start_b)));
+    case
+        when start_a is null or end_a is null or start_b is null or end_b is null then null
+        else greatest(0.0, least(epoch(end_a), epoch(end_b)) - greatest(epoch(start_a), epoch(start_b)))
+    end;
 
 -- Whether a moment lies in the window the caller asked for (--since, --until); true where no window was asked for.
 create or replace macro within_window(moment) as
