@@ -13,7 +13,8 @@
 -- column: hit_tokens       | Of these, found.
 -- column: hit_ratio        | hit_tokens / queried_tokens over the interval and the two before it.
 -- column: best_hit_ratio   | Highest such ratio seen before, since the engine started.
--- column: missed_tokens    | Tokens that would have been found at the best ratio and were not.
+-- column: refilled_tokens  | Tokens of removed blocks that another prompt stored again; NULL without KV events.
+-- column: missed_tokens    | Tokens that would have been found at the best ratio and were not, or that were refilled, whichever is more.
 -- column: near_lookups     | Requests that got their first token in the interval and the two before it.
 -- column: written_tokens   | New KV tokens written since the engine's first scrape or restart: over the pool's size, something was evicted.
 -- column: kv_capacity_tokens | Tokens the pool holds.
@@ -23,16 +24,43 @@ with counters as (
         engine,
         interval_start,
         interval_end,
-        sum(delta) filter (where signal = 'prefix_queries') as queried_tokens,
-        sum(delta) filter (where signal = 'prefix_hits') as hit_tokens,
+        coalesce(
+            sum(delta) filter (where signal = 'prefix_queries'),
+            -- SGLang and TensorRT-LLM count prompts and what of them was cached, both when a request ends
+            if(bool_or(signal = 'cached_prompt_tokens'), sum(delta) filter (where signal = 'prompt_tokens'), null)
+        ) as queried_tokens,
+        coalesce(
+            sum(delta) filter (where signal = 'prefix_hits'),
+            least(
+                sum(delta) filter (where signal = 'cached_prompt_tokens' and labels not like '%cache_source=total%'),
+                sum(delta) filter (where signal = 'prompt_tokens')
+            )
+        ) as hit_tokens,
         coalesce(
             sum(delta) filter (where signal = 'prompt_tokens_by_source' and labels like '%source=local_compute%'),
             sum(delta) filter (where signal = 'prompt_tokens')
+                - coalesce(sum(delta) filter (where signal = 'cached_prompt_tokens' and labels not like '%cache_source=total%'), 0)
         ) as prompt_tokens,
         sum(delta) filter (where signal = 'generation_tokens') as generation_tokens,
         bool_or(is_reset) as is_reset,
         sum(delta) filter (where signal = 'ttft_s_count') as first_tokens,
     from core.counter_intervals
+    group by all
+),
+
+refills as (
+    select
+        counters.engine,
+        counters.interval_end,
+        sum(again.blocks_after_removal * again.block_size) as refilled_tokens,
+    from counters
+    inner join core.blocks_stored_again as again
+        on again.engine = counters.engine
+        and again.stored_at > counters.interval_start
+        and again.stored_at <= counters.interval_end
+    where again.kind = 'refill'
+        -- with an external tier a block stored again may have been loaded, not computed
+        and again.engine not in (select engine from core.engines where kv_connector is not null)
     group by all
 ),
 
@@ -69,11 +97,13 @@ select
     compared.hit_tokens,
     compared.hit_ratio,
     compared.best_hit_ratio,
-    greatest(0, compared.best_hit_ratio * compared.queried_tokens - compared.hit_tokens) as missed_tokens,
+    refills.refilled_tokens,
+    greatest(0, compared.best_hit_ratio * compared.queried_tokens - compared.hit_tokens, refills.refilled_tokens) as missed_tokens,
     compared.near_lookups,
     compared.written_tokens,
     engines.kv_capacity_tokens,
 from compared
+left join refills using (engine, interval_end)
 left join core.engines using (engine)
 where compared.queried_tokens is not null
 order by compared.engine, compared.interval_end

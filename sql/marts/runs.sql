@@ -3,13 +3,17 @@
 -- grain: run
 -- column: run           | Its name.
 -- column: started_at    | Earliest observation on any engine or client.
--- column: ended_at      | Latest one.
+-- column: ended_at      | Latest one, with the time its sample stands for.
 -- column: sources       | Inputs that were recognised.
 -- column: clock_error_s | Largest remaining error among the clocks that were joined; NULL where one is not known.
 with bounds as (
     select first_seen_at as seen_at from core.engines
     union all
     select last_seen_at from core.engines
+    union all
+    select plus_seconds(sampled_at, scrape_s) from core.engine_states
+    union all
+    select interval_end from core.preemption_intervals
     union all
     select started_at from staging.client_runs
     union all

@@ -1,0 +1,42 @@
+"""What is said of engines that retract or fail requests instead of preempting them: in the words of the first sentence."""
+
+from tests.conftest import PROJECT
+
+SAMPLES = PROJECT / "sample_traces"
+
+
+def test_every_token_that_sglang_computed_again_is_told_exactly(analyze_sample):
+    told = analyze_sample(SAMPLES / "sglang-0.5.23-retraction")
+    [waste] = told.rows("waste", "kind = 'preemption_recompute'")
+    assert (waste["tokens_low"], waste["tokens_best"], waste["tokens_high"]) == (433, 433, 433)
+    assert waste["method"] == "retraction_counters_exact"
+
+
+def test_the_queue_behind_retractions_is_told_as_waiting_to_run_again(analyze_sample):
+    told = analyze_sample(SAMPLES / "sglang-0.5.18-retraction-storm")
+    queues = told.rows("verdicts", "verdict = 'queue_kv_capacity'")
+    assert any("20 of them had been running and waited to run again" in row["summary"] for row in queues)
+    [waste] = told.rows("waste", "kind = 'preemption_recompute'")
+    assert waste["tokens_low"] <= 21_452 <= waste["tokens_high"]  # what the author measured for the same load
+
+
+def test_requests_that_failed_for_lack_of_kv_are_the_verdict_though_the_metrics_look_healthy(analyze_sample):
+    told = analyze_sample(SAMPLES / "llamacpp-b11549-exhaustion")
+    [verdict] = told.rows("verdicts", "is_primary")
+    assert verdict["summary"].startswith("24 of 24 requests FAILED for lack of KV cache")
+    assert verdict["severity"] >= 90
+    assert {row["setting"] for row in told.rows("recommendations")} == {"parallel", "ctx_size"}
+
+
+def test_engines_are_named_and_sized_by_what_they_say_of_themselves(analyze_sample):
+    for sample, kind, capacity in (
+        ("sglang-0.5.23-retraction", "sglang", 900),
+        ("llamacpp-b11549-exhaustion", "llamacpp", 2048),
+    ):
+        [engine] = analyze_sample(SAMPLES / sample).rows("engines")
+        assert (engine["engine_kind"], engine["kv_capacity_tokens"]) == (kind, capacity)
+
+
+def test_a_pool_no_line_states_is_sized_by_the_tokens_it_holds(analyze_sample):
+    [engine] = analyze_sample(SAMPLES / "sglang-0.5.18-retraction-storm").rows("engines")
+    assert abs(engine["kv_capacity_tokens"] - 87_552) < 0.01 * 87_552
