@@ -54,7 +54,7 @@ def figure(data: Data) -> Figure | None:
         rows=len(rows),
         needs="an engine log or /metrics of each engine",
     )
-    y = alt.Y("engine:N", title=None, sort=engines, axis=alt.Axis(labelLimit=130))
+    y = alt.Y("engine:N", title=None, axis=alt.Axis(labelLimit=130))
     base = alt.Chart(named("rows")).encode(
         x=time_axis("step_at"),
         x2="step_end",

@@ -87,7 +87,14 @@ def time_axis(field_name: str, *, labels: bool = True) -> alt.X:
         f"{field_name}:T",
         title=None,
         axis=alt.Axis(
-            format="%H:%M:%S", tickCount=6, labelFlush=True, labelOverlap="greedy", labels=labels, ticks=labels, grid=True
+            format="%H:%M:%S",
+            tickCount=6,
+            labelFlush=True,
+            labelBound=2,
+            labelOverlap="greedy",
+            labels=labels,
+            ticks=labels,
+            grid=True,
         ),
         scale=alt.Scale(type="utc", domainMin=alt.ExprRef("from_ms"), domainMax=alt.ExprRef("to_ms"), nice=False),
     )
@@ -108,6 +115,11 @@ def amount_axis(*, extent: int | None = None, values: Sequence[float] | None = N
 def layered(*layers: alt.Chart, height: float) -> alt.LayerChart:
     """Layers as one view; the page gives it its width."""
     return cast("alt.LayerChart", alt.layer(*layers).properties(height=height, width=560))
+
+
+def in_order(field_name: str) -> alt.EncodingSortField:
+    """Bands in the order of a number in the rows. A list of names would do, but becomes an expression that the browser parses."""
+    return alt.EncodingSortField(field=field_name, op="min", order="ascending")
 
 
 def header(title: str, entries: Sequence[Entry] = ()) -> list[alt.Chart]:

@@ -162,6 +162,7 @@ def config() -> dict[str, Any]:
     """Vega-Lite configuration: quiet axes, no frame, type at reading size."""
     return {
         "background": "transparent",
+        "aria": False,  # the figure has one label; what is inside is for the eye
         "font": FONT,
         "view": {"stroke": None, "continuousHeight": 120},
         "axis": {

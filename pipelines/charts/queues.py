@@ -27,7 +27,14 @@ MEASURES = (
 
 def figure(data: Data) -> Figure:
     """Two measures, one below the other: how long there was a queue, and what it cost the requests in it."""
-    rows = [{**row, "name": language.word(QUEUE_CAUSES, row["cause"]).name} for row in data.rows(QUERY)]
+    rows = [
+        {
+            **row,
+            "name": language.word(QUEUE_CAUSES, row["cause"]).name,
+            **{f"{column}_said": duration(row[column]) for column, _ in MEASURES},
+        }
+        for row in data.rows(QUERY)
+    ]
     exists = bool(data.rows("select 1 as one from queue_time limit 1"))
     figure = Figure(
         key="queues",
@@ -47,25 +54,18 @@ def figure(data: Data) -> Figure:
 def _bars(rows: Sequence[Row], column: str, title: str) -> alt.LayerChart:
     known = [row for row in rows if row[column] is not None]
     y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows], axis=None)
-    labels = {row["name"]: duration(row[column]) for row in known}
     base = alt.Chart(named("rows")).transform_filter(f"isValid(datum.{column})")
-    text = base.transform_calculate(said=f"{_lookup(labels)}[datum.name]")
     return layered(
         base.mark_bar(height=12, color=QUEUEING.tone.light, cornerRadiusEnd=2).encode(
             x=alt.X(f"{column}:Q", title=None, axis=amount_axis(count=5)), y=y
         ),
         base.mark_text(align="left", baseline="bottom", dy=-9, fontSize=12).encode(x=alt.value(0), y=y, text="name:N"),
-        text.mark_text(align="right", baseline="bottom", dy=-9, fontSize=12, color=SOFT.light).encode(
-            x=alt.value("width"), y=y, text="said:N"
+        base.mark_text(align="right", baseline="bottom", dy=-9, fontSize=12, color=SOFT.light).encode(
+            x=alt.value("width"), y=y, text=f"{column}_said:N"
         ),
         *header(title),
         height=40 * len(known),
     )
-
-
-def _lookup(labels: dict[str, str]) -> str:
-    """A Vega object literal of our own words; no text of an input gets in here."""
-    return "{" + ", ".join(f"{key!r}: {value!r}" for key, value in labels.items()) + "}"
 
 
 def _answer(rows: Sequence[Row]) -> str:

@@ -9,7 +9,7 @@ import altair as alt
 
 from pipelines.charts import language
 from pipelines.charts.data import Data, Row
-from pipelines.charts.figure import Entry, Figure, finished, layered, named, time_axis, view_window
+from pipelines.charts.figure import Entry, Figure, finished, in_order, layered, named, time_axis, view_window
 from pipelines.charts.language import LOOK_ALIKE, PREEMPTION, QUEUEING, WORK, WORK_SOFT, Tone, count, duration, percent
 
 PARTS: dict[str, tuple[str, Tone]] = {
@@ -225,9 +225,16 @@ def lanes(data: Data) -> Figure:
     if not rows:
         return figure
     parts = [part for part in PARTS if any(row["part"] == part for row in rows)]
-    worded = [{**row, "name": PARTS[row["part"]][0], "is_pause": row["part"] in ("paused", "slowed")} for row in rows]
+    place = {name: number for number, name in enumerate(names)}
+    worded = [
+        {**row, "place": place[row["lane"]], "name": PARTS[row["part"]][0], "is_pause": row["part"] in ("paused", "slowed")}
+        for row in rows
+    ]
     y = alt.Y(
-        "lane:N", sort=names, title=None, axis=alt.Axis(labelLimit=130, labelFontSize=10, labelOverlap="greedy", grid=False)
+        "lane:N",
+        sort=in_order("place"),
+        title=None,
+        axis=alt.Axis(labelLimit=130, labelFontSize=10, labelOverlap="greedy", grid=False),
     )
     scale = alt.Scale(domain=[PARTS[part][0] for part in parts], range=[PARTS[part][1].light for part in parts])
     base = alt.Chart(named("rows")).encode(

@@ -9,7 +9,7 @@ import altair as alt
 
 from pipelines.charts import language
 from pipelines.charts.data import Data, Row
-from pipelines.charts.figure import Figure, amount_axis, finished, layered, named
+from pipelines.charts.figure import Figure, amount_axis, finished, in_order, layered, named
 from pipelines.charts.language import PAPER, SOFT, WASTE_KINDS, between, count, percent
 
 QUERY = """\
@@ -54,13 +54,14 @@ def figure(data: Data) -> Figure:
     )
     if not any(row["tokens_high"] for row in known):
         return figure
-    return replace(figure, spec=finished(_bars(known), {"rows": known}, figure.alt))
+    return replace(
+        figure, spec=finished(_bars(known), {"rows": [{**row, "place": place} for place, row in enumerate(known)]}, figure.alt)
+    )
 
 
 def _bars(rows: Sequence[Row]) -> alt.LayerChart:
-    labels = [row["label"] for row in rows]
     base = alt.Chart(named("rows"))
-    y = alt.Y("label:N", sort=labels, title=None, axis=None)
+    y = alt.Y("label:N", sort=in_order("place"), title=None, axis=None)
     color = alt.Color("tone:N", scale=None, legend=None)
     x = alt.X("tokens_high:Q", title="tokens processed again", axis=amount_axis(count=5), scale=alt.Scale(zero=True))
     return layered(

@@ -51,10 +51,16 @@
     return { ...spec, params: (spec.params || []).map((param) => (values[param.name] == null ? param : { ...param, value: values[param.name] })) };
   };
 
+  // A bucket's values that are not known are left out of its tooltip; the rest passes through Vega's own escaping.
+  const formatTooltip = (value, escaped) => {
+    const known = Object.entries(value).filter(([, text]) => !["NaN", "undefined", "null", ""].includes(String(text)));
+    return `<table>${known.map(([name, text]) => `<tr><td class="key">${escaped(name)}</td><td class="value">${escaped(text)}</td></tr>`).join("")}</table>`;
+  };
+
   const draw = async (element) => {
     const key = element.dataset.chart;
     const spec = windowed(sized(dressed(specs[key]), Math.floor(element.clientWidth)));
-    const drawn = await vegaEmbed(element, spec, { actions: false, renderer: "svg", ast: true, tooltip: { theme: "custom" } });
+    const drawn = await vegaEmbed(element, spec, { actions: false, renderer: "svg", ast: true, tooltip: { theme: "custom", formatTooltip } });
     views.get(key)?.finalize();
     views.set(key, drawn);
     element.dataset.drawn = Math.round(performance.now()); // ms since the page was opened

@@ -66,7 +66,7 @@ def test_the_verdict_and_the_numbers_come_first_and_the_advice_after_them(tmp_pa
         "12 % of all tokens computed (9.5 % to 14 %)",
         "KV room: 83 s",
         "Also held",
-        "What to do",
+        "Run fewer requests at once",
         "max_num_seqs 32 → 16",
         "Trade-off",
         "Verify",

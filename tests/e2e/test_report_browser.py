@@ -1,0 +1,243 @@
+"""The report in a real browser: it draws, links, zooms, reads well to machines, and lets no input run anything.
+
+Needs a Chromium (`apt-get install chromium`) and the `playwright` package, which only drives it; skipped where either is missing.
+Where an axe-core is found (KVPRESSURE_AXE=/path/to/axe.min.js), its accessibility rules are held to as well.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from pipelines.report import write_report
+from tests import synthetic
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser: pip install playwright")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+AXE = os.environ.get("KVPRESSURE_AXE")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found: apt-get install chromium")
+
+PHONE, DESKTOP = 390, 1280
+
+
+@dataclass
+class Opened:
+    """A page that is drawn to its end, and what it did meanwhile that it should not."""
+
+    page: sync_api.Page
+    complaints: list[str] = field(default_factory=list)
+
+    def ask(self, script: str, *args):
+        return self.page.evaluate(script, *args)
+
+    def until(self, script: str) -> None:
+        """Wait for a script to be true; the page's policy forbids the driver's own way, which evaluates a text in the page."""
+        for _ in range(200):
+            if self.ask(script):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(script)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def show(browser):
+    """Open a report; when the test ends, the page has complained of nothing and asked nobody for anything."""
+    opened: list[Opened] = []
+
+    def show(html: Path, *, width: int = DESKTOP, theme: str = "light") -> Opened:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+        shown = Opened(page)
+        opened.append(shown)
+        page.on("console", lambda message: shown.complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: shown.complaints.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (shown.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda request: shown.complaints.append(request.url) if request.url != html.as_uri() else None)
+        page.goto(html.as_uri())
+        page.wait_for_selector("body[data-drawn]", timeout=60_000)
+        return shown
+
+    yield show
+    for each in opened:
+        each.page.wait_for_timeout(50)
+        assert each.complaints == []
+        each.page.close()
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    write_report(synthetic.analysis(folder, engines=("0", "1")), folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile")
+    write_report(synthetic.everything_hostile(folder), folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_every_chart_draws_within_the_page_in_both_themes(show, html, width, theme):
+    shown = show(html, width=width, theme=theme)
+    sizes = shown.ask("[...document.querySelectorAll('[data-chart] svg')].map(svg => [svg.clientWidth, svg.clientHeight])")
+    assert len(sizes) == 8
+    assert all(0 < wide <= width and high > 40 for wide, high in sizes)
+    assert shown.ask("document.documentElement.scrollWidth") <= width, "nothing to scroll sideways"
+
+
+def test_no_label_in_a_chart_runs_out_of_it_or_over_another_title(show, html):
+    shown = show(html, width=PHONE)
+    outside = shown.ask("""
+        [...document.querySelectorAll('[data-chart]')].flatMap(chart => {
+            const box = chart.getBoundingClientRect();
+            return [...chart.querySelectorAll('svg text')].filter(text => {
+                const mine = text.getBoundingClientRect();
+                return mine.width && getComputedStyle(text).opacity !== '0' && (mine.left < box.left - 1 || mine.right > box.right + 1);
+            }).map(text => chart.dataset.chart + ': ' + text.textContent);
+        })
+    """)
+    assert outside == []
+
+
+def test_hostile_text_is_shown_and_runs_nothing(show, hostile):
+    shown = show(hostile)
+    assert "owned" not in shown.page.title().split("run </script>")[0]
+    assert shown.page.title().startswith("Preemption · run </script>")
+    assert shown.ask("document.images.length") == 0
+    assert shown.ask("document.querySelectorAll('main script, header script, svg script, svg image').length") == 0
+    assert synthetic.HOSTILE.split("\u2028")[0] in shown.ask("document.querySelector('.run strong').textContent")
+    lanes = shown.ask("document.querySelector('#chart-lanes svg').textContent")
+    assert "</script>" in lanes, "names stand in charts as text"
+    shown.page.hover("#chart-pauses svg .mark-symbol path >> nth=0", force=True)
+    shown.until("document.querySelector('#vg-tooltip-element.visible')?.textContent.includes('onerror')")
+    assert shown.ask("document.images.length") == 0
+    for button in shown.page.query_selector_all("[data-from]")[:4]:
+        button.click()
+
+
+def test_an_injected_script_would_not_run_either(show, html):
+    shown = show(html)
+    ran = shown.ask("""() => {
+        const script = document.createElement('script');
+        script.textContent = 'window.injected = true';
+        document.body.append(script);
+        return Boolean(window.injected);
+    }""")
+    assert not ran
+    assert len(shown.complaints) == 1
+    assert "Content Security Policy" in shown.complaints.pop()
+
+
+def shown_window(shown: Opened) -> str:
+    return shown.ask("document.getElementById('shown').textContent")
+
+
+def points(shown: Opened) -> int:
+    """Points of the chart of pauses inside its plot."""
+    return shown.ask("""() => {
+        const plot = document.querySelector('#chart-pauses .background').getBoundingClientRect();
+        return [...document.querySelectorAll('#chart-pauses .mark-symbol path')].filter(point => {
+            const box = point.getBoundingClientRect(), middle = (box.left + box.right) / 2;
+            return middle >= plot.left && middle <= plot.right;
+        }).length;
+    }""")
+
+
+def test_brushing_a_panel_zooms_the_timeline_and_the_charts_linked_to_it(show, html):
+    shown = show(html)
+    assert shown_window(shown) == "13:08:00 to 13:13:00 UTC"
+    before = points(shown)
+    shown.ask("document.getElementById('chart-timeline').scrollIntoView({ behavior: 'instant' })")
+    box = shown.page.locator("#chart-timeline").bounding_box()
+    panel = shown.page.locator("#chart-timeline .mark-area path").first.bounding_box()
+    y = panel["y"] + panel["height"] / 2
+    shown.page.mouse.move(box["x"] + 0.35 * box["width"], y)
+    shown.page.mouse.down()
+    shown.page.mouse.move(box["x"] + 0.45 * box["width"], y, steps=6)
+    shown.page.mouse.up()
+    shown.until("document.getElementById('shown').textContent !== '13:08:00 to 13:13:00 UTC'")
+    start, end = shown_window(shown)[:8], shown_window(shown)[12:20]
+    assert "13:09:00" < start < end < "13:10:40"
+    shown.page.wait_for_timeout(800)
+    assert 0 < points(shown) < before
+    shown.page.click("text=Whole run")
+    shown.page.wait_for_timeout(800)
+    assert shown_window(shown) == "13:08:00 to 13:13:00 UTC"
+    assert points(shown) == before
+
+
+def test_keyboard_and_links_reach_every_window(show, html):
+    shown = show(html)
+    shown.page.focus("[data-zoom=in]")
+    shown.page.keyboard.press("Enter")
+    shown.page.wait_for_timeout(500)
+    assert shown_window(shown) == "13:09:15 to 13:11:45 UTC"
+    shown.page.click(".also [data-from] >> nth=0")
+    shown.page.wait_for_timeout(500)
+    assert shown_window(shown).startswith("13:08:5")
+    shown.page.select_option("#engine", "1")
+    shown.page.wait_for_timeout(500)
+    dead = shown.ask(
+        "[...document.querySelectorAll('a')].filter(a => !document.getElementById(a.hash.slice(1))).map(a => a.outerHTML)"
+    )
+    assert dead == []
+
+
+def test_the_theme_button_swaps_the_tones_of_page_and_charts(show, html):
+    shown = show(html)
+    bar = "document.querySelector('#chart-waste .mark-rect path').getAttribute('fill').toUpperCase()"
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert (shown.ask(bar), shown.ask(paper)) == ("#C0569A", "rgb(255, 255, 255)")
+    shown.page.click("#theme")
+    shown.until(f"{bar} === '#D98ABA'")
+    assert shown.ask(paper) == "rgb(20, 23, 26)"
+    shown.page.emulate_media(media="print")
+    assert shown.ask(paper) == "rgb(255, 255, 255)", "paper is white"
+
+
+def test_headings_landmarks_and_names_are_there_for_those_who_listen(show, html):
+    shown = show(html)
+    levels = shown.ask("[...document.querySelectorAll('h1,h2,h3')].map(h => +h.tagName[1])")
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    assert shown.ask("['header', 'nav', 'main', 'footer'].every(name => document.querySelectorAll(name).length >= 1)")
+    labels = shown.ask("[...document.querySelectorAll('[data-chart]')].map(chart => chart.getAttribute('aria-label'))")
+    assert all(label.startswith("Chart. ") and len(label) > 40 for label in labels)
+
+
+@pytest.mark.skipif(AXE is None, reason="KVPRESSURE_AXE does not name an axe.min.js (npm pack axe-core)")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_axe_finds_no_violation(show, html, width, theme):
+    shown = show(html, width=width, theme=theme)
+    shown.ask("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    shown.ask(Path(AXE).read_text())
+    found = shown.ask("axe.run().then(result => result.violations.map(v => v.id + ': ' + v.nodes.map(n => n.html).join(' ')))")
+    assert found == []
+
+
+def test_the_first_chart_is_there_within_a_second_and_a_half_of_work(browser, html):
+    """Measured as time on the page's main thread, so that what else the machine does counts little."""
+    page = browser.new_page(viewport={"width": DESKTOP, "height": 900})
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.goto(html.as_uri(), wait_until="commit")
+    page.wait_for_selector("#chart-timeline[data-drawn]", timeout=60_000)
+    metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    assert metrics["TaskDuration"] < 1.5, metrics
+    page.close()
