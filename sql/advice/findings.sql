@@ -242,19 +242,21 @@ eviction as (
         facts.window_start,
         facts.window_end,
         facts.peak_at,
-        100 * sqrt(clamp(
-            coalesce(
-                ratio(refilled.tokens_best * ratio(facts.weight, sum(facts.weight) over (partition by facts.engine)), facts.prompt_tokens),
-                ratio(facts.missed_tokens, facts.queried_tokens)
-            ),
+        100
+        * sqrt(clamp(
+            -- KV events say how much of what was missed had been there before; without them it is taken to be all
+            coalesce(least(1, ratio(refilled.tokens_best, sum(facts.missed_tokens) over (partition by facts.engine))), 1)
+            * ratio(facts.missed_tokens, facts.queried_tokens),
             0,
             1
-        )) as severity,
+        ))
+        -- where requests are preempted the cache goes first: the same shortage, named by its worse half
+        * case when interrupted.preemptions > 0 then 0.3 else 1 end as severity,
         case when refilled.method like 'kv_events%' then 0.95 else 0.65 end as confidence,
         format(
-            'Reusable prefix blocks were reclaimed before they were asked for again: {:.0f} % of looked-up prompt tokens were found, {:.0f} % before.',
+            'Reusable prefix blocks were reclaimed before they were asked for again: {:.0f} % of looked-up prompt tokens were found{}.',
             100 * ratio(facts.hit_tokens, facts.queried_tokens),
-            100 * facts.best_hit_ratio
+            coalesce(format(', {:.0f} % before', 100 * facts.best_hit_ratio), '')
         ) as summary,
         list_filter(
             [
@@ -267,18 +269,27 @@ eviction as (
         ) as evidence,
         list_filter(
             [
-                case when refilled.tokens_best is null then 'From counters alone, prompts that share nothing look the same as evicted ones.' end,
+                case when refilled.method is distinct from 'kv_events' then 'From counters alone, prompts that share nothing look the same as evicted ones.' end,
+                case when interrupted.preemptions > 0 then 'Requests were preempted in the same time: what they hold again is not cache.' end,
             ],
             lambda sentence: sentence is not null
         ) as evidence_against,
         list_filter(
             [
-                case when refilled.tokens_best is null then 'KV events (--kv-events-config) tell an evicted prefix from a new one; --kv-cache-metrics shows how long idle blocks lived.' end,
+                case when refilled.method is distinct from 'kv_events' then 'KV events (--kv-events-config) tell an evicted prefix from a new one; --kv-cache-metrics shows how long idle blocks lived.' end,
             ],
             lambda sentence: sentence is not null
         ) as missing,
     from facts
     left join refilled using (engine)
+    left join lateral (
+        select sum(preempted.weight) as preemptions
+        from facts as preempted
+        where preempted.verdict = 'preemption'
+            and preempted.engine = facts.engine
+            and preempted.window_start <= facts.window_end
+            and preempted.window_end >= facts.window_start
+    ) as interrupted on true
     where facts.verdict = 'prefix_eviction'
         and facts.first_tokens >= 20 -- a hit ratio over fewer prompts is off by a quarter or more by chance
 ),

@@ -78,10 +78,12 @@ missed as (
     select engine, 'prefix_eviction' as verdict, interval_start as sign_start, interval_end as sign_end, missed_tokens as weight
     from core.prefix_intervals
     -- a third of the lookups' tokens that used to be found are not, and the pool has been written over
-    where best_hit_ratio - hit_ratio >= 0.33
-        and near_lookups >= 10 -- fewer prompts than this are chance
-        and missed_tokens > 0
-        and written_tokens > kv_capacity_tokens
+    where near_lookups >= 10 -- fewer prompts than this are chance
+        and (
+            (best_hit_ratio - hit_ratio >= 0.33 and missed_tokens > 0 and written_tokens > kv_capacity_tokens)
+            -- KV events show the same without a better time to compare with
+            or refilled_tokens >= 0.33 * queried_tokens
+        )
 ),
 
 stuck as (

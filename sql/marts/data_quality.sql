@@ -111,6 +111,33 @@ failures as (
     group by source
 ),
 
+contradictions as (
+    select
+        engine as source,
+        'methods_contradict' as flag,
+        'warning' as severity,
+        count(*) as count,
+        string_agg(detail, ' ' order by kind, method) as detail,
+    from core.recompute_conflicts
+    group by engine
+),
+
+cut_short as (
+    select
+        states.engine as source,
+        'metrics_end_under_load' as flag,
+        'warning' as severity,
+        states.running as count,
+        format(
+            'The last scrape ({}) still shows {} requests running: what they went through afterwards is not counted, only bounded.',
+            strftime(states.sampled_at, '%H:%M:%S UTC'), states.running
+        ) as detail,
+    from core.engine_states as states
+    where states.origin = 'metrics'
+        and states.running > 0
+        and states.sampled_at = (select max(last.sampled_at) from core.engine_states as last where last.engine = states.engine)
+),
+
 silent_gauges as (
     select
         engine as source,
@@ -138,6 +165,10 @@ from (
     from lost_batches
     union all by name
     from failures
+    union all by name
+    from contradictions
+    union all by name
+    from cut_short
     union all by name
     from silent_gauges
 )
