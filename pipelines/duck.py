@@ -14,11 +14,14 @@ import duckdb
 MEMORY_LIMIT = os.environ.get("KVPRESSURE_MEMORY_LIMIT", "2GB")
 
 
-def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """A fresh in-memory database with the SQL library's macros. Close it, or use it as a context manager."""
+def connect(*, threads: int = 1) -> duckdb.DuckDBPyConnection:
+    """A fresh in-memory database with the SQL library's macros. Close it, or use it as a context manager.
+
+    One thread, because two add up floating-point numbers in an order of chance: the same input would not give the same bytes.
+    """
     con = duckdb.connect(
         config={
-            "threads": threads or os.cpu_count() or 1,
+            "threads": threads,
             "memory_limit": MEMORY_LIMIT,
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
