@@ -17,11 +17,11 @@
 -- column: queue_s       | Arrival to first scheduling; a wait after preemption is not in it.
 -- column: prefill_s     | First scheduling to first token.
 -- column: decode_s      | First to last token, waits after preemption included.
+-- column: inference_s   | First scheduling to last token.
 -- column: preemptions   | Times it was preempted; NULL where the engine does not say.
 -- column: requeue_s     | Wait to run again after preemptions; NULL where the engine does not say.
 -- column: cached_tokens | Prompt tokens found in the prefix cache when it first ran.
 -- column: computed_tokens | Prompt tokens computed for it.
--- column: inference_s   | First scheduling to last token.
 -- check:  queue_s >= 0 and decode_s >= 0 | Durations.
 select
     engine_names.engine,
