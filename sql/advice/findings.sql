@@ -51,7 +51,7 @@ preemption as (
         facts.peak_at,
         preemption_severity(
             -- a log does not count requests: those in the house at its fullest are the fewest there can have been
-            ratio(facts.weight, greatest(coalesce(facts.first_tokens, facts.max_running + facts.max_waiting), 1)),
+            ratio(facts.weight, greatest(coalesce(facts.first_tokens, facts.max_running + facts.max_waiting, recorded.requests), 1)),
             repeated.share_best * ratio(facts.weight, sum(facts.weight) over (partition by facts.engine))
         ) as severity,
         0.97 as confidence,
@@ -104,6 +104,7 @@ preemption as (
         ) as missing,
     from facts
     left join repeated using (engine)
+    left join (select engine, count(*) as requests from core.requests group by engine) as recorded using (engine)
     where facts.verdict = 'preemption'
 ),
 

@@ -3,7 +3,8 @@
 -- A counter is late and lossy: vLLM V1 counts a preemption with the victim's next output (after its resume, with the synchronous
 -- scheduler), and never where the victim was aborted while it waited. SGLang logs every retraction of decode requests to the second
 -- (several requests in a line are several preemptions); where its log holds at least as many as its counter, the log answers.
--- An engine that neither counts nor logs them has no row here.
+-- SGLang's request records tell whose they were, each between the request's first token and its end. An engine that neither
+-- counts nor logs them has no row here.
 --
 -- grain: engine, interval_end
 -- column: engine         | Engine.
@@ -48,6 +49,21 @@ silent as (
         and states.engine not in (select engine from counted)
     group by states.engine
     having min(states.sampled_at) < max(states.sampled_at)
+),
+
+recorded as (
+    select
+        engine,
+        min(coalesce(plus_seconds(arrived_at, ttft_s), arrived_at)) as interval_start,
+        ended_at as interval_end,
+        sum(preemptions)::double as preemptions,
+    from staging.spans
+    where preemptions > 0
+        and ended_at > coalesce(plus_seconds(arrived_at, ttft_s), arrived_at)
+        and engine not in (select engine from counted)
+        and engine not in (select engine from logged)
+        and engine not in (select engine from silent)
+    group by engine, ended_at
 )
 
 select engine, interval_start, interval_end, preemptions,
@@ -57,5 +73,7 @@ from (
     from logged where engine in (select engine from from_logs)
     union all by name
     from silent
+    union all by name
+    from recorded
 )
 order by engine, interval_end

@@ -10,7 +10,7 @@
 -- grain: engine, method
 -- column: engine           | Engine.
 -- column: kind             | preemption_recompute.
--- column: method           | retraction_counters_exact, retracted_tokens_counter, retraction_log or no_preemption.
+-- column: method           | retraction_counters_exact, retracted_tokens_counter, retraction_log, request_records or no_preemption.
 -- column: rung             | Place on the ladder of evidence: 1 is the surest.
 -- column: is_partial       | Its inputs have holes.
 -- column: tokens_low       | Least tokens.
@@ -112,6 +112,25 @@ from_log as (
         where logged.retractions > 0
 ),
 
+-- records of the requests alone: how far a victim had come is not in them
+from_records as (
+    select
+        engine,
+        'request_records' as method,
+        5 as rung,
+        0 as tokens_low,
+        sum(preemptions * (input_tokens + output_tokens)) / 2 as tokens_best,
+        sum(preemptions * (input_tokens + output_tokens)) as tokens_high,
+        'A victim had given half of its answer, and found half of its prompt again.' as assumptions,
+        format(
+            '{} retraction(s) of {} request(s), which waited {:.1f} s in all to run again.',
+            sum(preemptions)::bigint, count(*), coalesce(sum(requeue_s), 0)
+        ) as evidence,
+    from staging.spans
+    where preemptions > 0
+    group by engine
+),
+
 -- a log in which no request was retracted, and an engine that has no preemption
 none as (
     select
@@ -148,6 +167,8 @@ from (
     from victims
     union all by name
     from from_log
+    union all by name
+    from from_records
     union all by name
     from none
 ) as methods

@@ -116,6 +116,31 @@ def test_an_sglang_log_without_a_retraction_says_that_there_was_none(sql):
     )
 
 
+def test_records_of_requests_tell_whose_retractions_they_were(sql):
+    sql.given(
+        "spans",
+        """
+        engine  request_id  arrived_at  ended_at  ttft_s  input_tokens  output_tokens  preemptions  requeue_s
+        0       a           12:00:00    12:00:10  1       81            219            0            0
+        0       b           12:00:00    12:00:20  2       81            219            2            5
+        """,
+    )
+    assert (
+        sql.rows("core.preemption_intervals")
+        == """
+        engine  interval_start  interval_end  preemptions
+        0       12:00:02        12:00:20      2
+        """
+    )
+    assert (
+        sql.rows("core.recompute_retractions")
+        == """
+        method           rung  tokens_low  tokens_best  tokens_high  preemptions_best
+        request_records  5     0           300          600          2
+        """
+    )
+
+
 def test_tensor_parallel_ranks_report_the_same_numbers_and_are_not_added_up(sql):
     sql.given(
         "raw.metric_samples",
