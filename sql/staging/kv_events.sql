@@ -7,14 +7,14 @@
 -- column: published_at | Time the engine stamped on the batch.
 -- column: seq          | Sequence number of the batch; a gap is a lost batch, a fall a restart.
 -- column: event_index  | Order within the batch.
--- column: event        | stored, removed or cleared.
+-- column: event        | stored, removed or cleared; restored where the engine says that a block came back from a lower tier.
 -- column: block_hash   | Hash of the block; NULL for cleared.
 -- column: parent_hash  | Hash of the block before it in its sequence; NULL for a first block.
 -- column: block_size   | Tokens in a full block.
 -- column: medium       | GPU, CPU, STORAGE, …; NULL where not said.
 -- column: group_idx    | KV-cache group of a hybrid model.
 -- column: dp_rank      | Data-parallel rank as published.
--- check:  event in ('stored', 'removed', 'cleared') | No other event is known.
+-- check:  event in ('stored', 'removed', 'cleared', 'restored') | No other event is known.
 select
     coalesce(engine_names.engine, '0') as engine,
     events.source,
