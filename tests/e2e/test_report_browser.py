@@ -107,7 +107,8 @@ def test_no_label_in_a_chart_runs_out_of_it_or_over_another_title(show, html):
             const box = chart.getBoundingClientRect();
             return [...chart.querySelectorAll('svg text')].filter(text => {
                 const mine = text.getBoundingClientRect();
-                return mine.width && getComputedStyle(text).opacity !== '0' && (mine.left < box.left - 1 || mine.right > box.right + 1);
+                const isSeen = mine.width && getComputedStyle(text).opacity !== '0';
+                return isSeen && (mine.left < box.left - 1 || mine.right > box.right + 1);
             }).map(text => chart.dataset.chart + ': ' + text.textContent);
         })
     """)
