@@ -1,7 +1,7 @@
 """What an engine would have written in each public bug report of cases.jsonl: its lines, completed where the report cut them.
 
-One function per case name (dashes as underscores); it returns file name -> content. A report without lines is told in the metrics or
-lines that its facts imply. Nothing here says what the answer is: that is in test_cases.py.
+One function per case name (dashes as underscores); it returns file name -> content. A report without lines is told in the
+metrics or lines that its facts imply. Nothing here says what the answer is: that is in test_cases.py.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def v0_line(
     """One statistics line of vLLM 0.4.3-0.10.2, engine V0."""
     stamp = (EPOCH + timedelta(seconds=second)).strftime("%m-%d %H:%M:%S")
     return (
-        f"INFO {stamp} metrics.py:396] Avg prompt throughput: {prompt:.1f} tokens/s, Avg generation throughput: {generation:.1f} tokens/s, "
+        f"INFO {stamp} metrics.py:396] Avg prompt throughput: {prompt:.1f} tokens/s, "
+        f"Avg generation throughput: {generation:.1f} tokens/s, "
         f"Running: {running} reqs, Swapped: {swapped} reqs, Pending: {pending} reqs, GPU KV cache usage: {usage:.1f}%, "
         f"CPU KV cache usage: {swap:.1f}%."
     )
@@ -161,8 +162,8 @@ def vllm_18115_v1_kv_full_silent_thrash(lines: list[str]) -> dict[str, str]:
     """As reported, glued records and all, and the loop that followed: the pool full, seven running and one waiting."""
     grown = "\n".join(lines)
     looping = [
-        f"INFO 07-28 {6 + (44 * 60 + 10 * step) // 3600:02d}:{(44 * 60 + 10 * step) // 60 % 60:02d}:{10 * step % 60:02d} [loggers.py:118] "
-        f"Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 180.0 tokens/s, Running: 7 reqs, Waiting: 1 reqs, "
+        f"INFO 07-28 06:{44 + step // 6}:{10 * step % 60:02d} [loggers.py:118] Engine 000: Avg prompt throughput: 0.0 tokens/s, "
+        f"Avg generation throughput: 180.0 tokens/s, Running: 7 reqs, Waiting: 1 reqs, "
         f"GPU KV cache usage: 99.{step % 10}%, Prefix cache hit rate: 0.0%"
         for step in range(12)
     ]
@@ -192,8 +193,8 @@ def inference_sim_963_healthy_preemption(_: list[str]) -> dict[str, str]:
 def vllm_11517_running1_pending3(_: list[str]) -> dict[str, str]:
     config = "2024-12-20 15:18:19 - vllm.executor.distributed_gpu_executor - INFO - # GPU blocks: 50231, # CPU blocks: 8192"
     lines = [
-        f"2024-12-23 18:28:{10 + 5 * step} - vllm.engine.metrics - INFO - Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: "
-        "45.7 tokens/s, Running: 1 reqs, Swapped: 0 reqs, Pending: 3 reqs, GPU KV cache usage: 3.1%, CPU KV cache usage: 0.0%."
+        f"2024-12-23 18:28:{10 + 5 * step} - vllm.engine.metrics - INFO - Avg prompt throughput: 0.0 tokens/s, "
+        "Avg generation throughput: 45.7 tokens/s, Running: 1 reqs, Swapped: 0 reqs, Pending: 3 reqs, GPU KV cache usage: 3.1%, CPU KV cache usage: 0.0%."
         for step in range(6)
     ]
     return {"server.log": "\n".join([config, *lines, ""])}
@@ -240,7 +241,8 @@ def vllm_40691_size_log_wrong(lines: list[str]) -> dict[str, str]:
 
 def kaito_2319_mamba_slots(lines: list[str]) -> dict[str, str]:
     return {
-        "server.log": "INFO 05-02 10:00:00 [core.py:133] Initializing a V1 LLM engine (v0.25.1) with config: model='m', max_seq_len=8192\n"
+        "server.log": "INFO 05-02 10:00:00 [core.py:133] Initializing a V1 LLM engine (v0.25.1) with config: "
+        "model='m', max_seq_len=8192\n"
         "Traceback (most recent call last):\n" + "\n".join(lines) + "\n",
     }
 
@@ -445,7 +447,8 @@ def sglang_7133_queue_with_free_kv(lines: list[str]) -> dict[str, str]:
 
 def sglang_33483_cuda_graph_cliff(lines: list[str]) -> dict[str, str]:
     decode = [
-        f"[2026-08-01 10:{step // 6:02d}:{10 * step % 60:02d}] Decode batch, #running-req: {24 if step < 6 else 67}, #token: 90000, token usage: 0.03, "
+        f"[2026-08-01 10:{step // 6:02d}:{10 * step % 60:02d}] Decode batch, #running-req: {24 if step < 6 else 67}, "
+        f"#token: 90000, token usage: 0.03, "
         f"cuda graph: {step < 6}, gen throughput (token/s): {1500 if step < 6 else 1100}.00, #queue-req: 0"
         for step in range(24)
     ]
@@ -458,7 +461,8 @@ def sglang_30047_mamba_pool_binds(lines: list[str]) -> dict[str, str]:
 
 def sglang_6778_usage_not_leak(_: list[str]) -> dict[str, str]:
     lines = [
-        f"[2025-06-02 10:{step:02d}:00] Decode batch. #running-req: 1, #token: 40000, token usage: 0.45, gen throughput (token/s): 60.00, #queue-req: 0"
+        f"[2025-06-02 10:{step:02d}:00] Decode batch. #running-req: 1, #token: 40000, token usage: 0.45, "
+        "gen throughput (token/s): 60.00, #queue-req: 0"
         for step in range(12)
     ]
     return {"server.log": "\n".join(lines) + "\n"}

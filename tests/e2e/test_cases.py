@@ -1,9 +1,9 @@
 """Public bug reports, each written as the engine would have: what is told, against what was true and what must not be said.
 
-The reports themselves are facts beside the project (`../shared/cases.jsonl`); without them the test is skipped. `ANSWERS` translates each
-report's cause into the verdicts of this product: any of `right` may be primary, none of `wrong` may be told at all, and no
-recommendation may match `not_advised`. Where the inputs do not carry the cause, `insufficient_evidence`, or a queue of unknown cause that
-says what to record, is right too; where it is the accounting that is at fault, `healthy` is.
+The reports themselves are facts beside the project (`../shared/cases.jsonl`); without them the test is skipped. `ANSWERS`
+translates each report's cause into the verdicts of this product: any of `right` may be primary, none of `wrong` may be told at
+all, and no recommendation may match `not_advised`. Where the inputs do not carry the cause, `insufficient_evidence`, or a queue
+of unknown cause that says what to record, is right too; where it is the accounting that is at fault, `healthy` is.
 """
 
 from __future__ import annotations
