@@ -227,6 +227,7 @@ def events_of(rows: Iterable[Mapping[str, object]]) -> Iterator[Event]:
 
 SCHEMA = {
     "engine": pl.String,
+    "again_index": pl.Int64,
     "life": pl.Int64,
     "stored_at": pl.Datetime("us", "UTC"),
     "kind": pl.String,
@@ -246,8 +247,9 @@ def blocks_stored_again(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.Data
     Only the pool the engine computes in is followed (medium GPU, or not said), and of a hybrid model its first group, so that
     a token is counted once.
 
-    grain: engine, life, stored_at, kind, blocks, idle_s
+    grain: engine, again_index
     column: engine               | Engine (data-parallel rank) that published the events.
+    column: again_index          | Order of the run of blocks among the engine's, from 0.
     column: life                 | Life of the engine's pool, from 0; a restart begins the next.
     column: stored_at            | Time of the batch that stored them.
     column: kind                 | resume (a preempted request rebuilt), refill (another prompt), growth (the same text again).
@@ -269,6 +271,7 @@ def blocks_stored_again(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.Data
         rows += [
             {
                 "engine": engine,
+                "again_index": index,
                 "life": each.life,
                 "stored_at": each.at,
                 "kind": each.kind,
@@ -279,6 +282,6 @@ def blocks_stored_again(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.Data
                 "idle_s": each.idle_s,
                 "is_tail_full": each.is_tail_full,
             }
-            for each in again
+            for index, each in enumerate(again)
         ]
-    return pl.DataFrame(rows, schema=SCHEMA).sort("engine", "life", "stored_at", "kind", "blocks", "idle_s")
+    return pl.DataFrame(rows, schema=SCHEMA).sort("engine", "again_index")
