@@ -194,7 +194,8 @@ def vllm_11517_running1_pending3(_: list[str]) -> dict[str, str]:
     config = "2024-12-20 15:18:19 - vllm.executor.distributed_gpu_executor - INFO - # GPU blocks: 50231, # CPU blocks: 8192"
     lines = [
         f"2024-12-23 18:28:{10 + 5 * step} - vllm.engine.metrics - INFO - Avg prompt throughput: 0.0 tokens/s, "
-        "Avg generation throughput: 45.7 tokens/s, Running: 1 reqs, Swapped: 0 reqs, Pending: 3 reqs, GPU KV cache usage: 3.1%, CPU KV cache usage: 0.0%."
+        "Avg generation throughput: 45.7 tokens/s, Running: 1 reqs, Swapped: 0 reqs, Pending: 3 reqs, "
+        "GPU KV cache usage: 3.1%, CPU KV cache usage: 0.0%."
         for step in range(6)
     ]
     return {"server.log": "\n".join([config, *lines, ""])}
