@@ -10,23 +10,36 @@
 -- column: bucket_s        | Its length.
 -- column: evicted_blocks  | Blocks reclaimed.
 -- column: evicted_tokens  | Tokens in them.
+-- column: unwanted_blocks | Of the evicted blocks, those that nobody stored again later in the recording: they cost nothing.
 -- column: refilled_tokens | Tokens of blocks stored again for other prompts, loaded from an external tier or computed.
 -- check:  evicted_blocks >= 0 and refilled_tokens >= 0 | Counts.
+-- check:  unwanted_blocks <= evicted_blocks | A part of the whole.
 with block_sizes as (
     select engine, max(block_size) as block_size from staging.kv_events group by engine
 ),
 
+followed as (
+    select
+        engine,
+        event,
+        published_at,
+        lead(event) over (partition by engine, block_hash order by source, line, event_index) as next_event,
+    from staging.kv_events
+    where event in ('stored', 'removed')
+        and coalesce(upper(medium), 'GPU') = 'GPU'
+        and coalesce(group_idx, 0) = 0
+),
+
 removed as (
     select
-        events.engine,
-        time_bucket(interval 10 second, events.published_at) as bucket_at,
+        followed.engine,
+        time_bucket(interval 10 second, followed.published_at) as bucket_at,
         count(*) as evicted_blocks,
         count(*) * any_value(block_sizes.block_size) as evicted_tokens,
-    from staging.kv_events as events
+        count(*) filter (where followed.next_event is null) as unwanted_blocks,
+    from followed
     left join block_sizes using (engine)
-    where events.event = 'removed'
-        and coalesce(upper(events.medium), 'GPU') = 'GPU'
-        and coalesce(events.group_idx, 0) = 0
+    where followed.event = 'removed'
     group by all
 ),
 
@@ -48,6 +61,7 @@ select
     10.0::double as bucket_s,
     coalesce(removed.evicted_blocks, 0) as evicted_blocks,
     coalesce(removed.evicted_tokens, 0)::bigint as evicted_tokens,
+    coalesce(removed.unwanted_blocks, 0) as unwanted_blocks,
     coalesce(refilled.refilled_tokens, 0)::bigint as refilled_tokens,
 from removed
 full join refilled using (engine, bucket_at)
