@@ -117,10 +117,9 @@ def run(con: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
 
 def render(table: pa.Table, kind: str) -> str:
     """A result as text: table, csv, json (an array of objects) or markdown."""
-    records = table.to_pylist()
     if kind == "json":
-        return "[" + ",\n ".join(json.dumps(plain(record), ensure_ascii=False) for record in records) + "]\n"
-    rows = [[cell(value) for value in record.values()] for record in records]
+        return "[" + ",\n ".join(json.dumps(plain(record), ensure_ascii=False) for record in table.to_pylist()) + "]\n"
+    rows = [list(map(cell, row)) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
     if kind == "csv":
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([table.column_names, *rows])
