@@ -187,7 +187,7 @@ def _recomputed(data: Data) -> Number:
 
 def _queued(data: Data) -> Number:
     rows = data.rows(queues.QUERY)
-    is_told = bool(data.rows("select 1 as one from queue_time limit 1"))
+    is_told = queues.is_watched(data)
     if not rows:
         value = duration(0) if is_told else language.NOT_KNOWN
         return Number("With a queue", QUEUEING, value, remarks=[] if is_told else ["No input shows the waiting queue."])
@@ -207,17 +207,9 @@ def _paused(data: Data) -> Number:
     if by_preemption:
         told = f"By preemption: {duration(by_preemption['total_s'])} in all, {duration(by_preemption['longest_s'])} at most"
         return Number("Answers paused", PREEMPTION, count(by_preemption["requests"]), remarks=[told, *remarks])
-    if has_gaps(data):
+    if pauses.is_watched(data):
         return Number("Answers paused", PREEMPTION, "0", remarks=["None by preemption.", *remarks])
     return Number("Answers paused", PREEMPTION, language.NOT_KNOWN, remarks=remarks or ["No input has the time of each token."])
-
-
-def has_gaps(data: Data) -> bool:
-    """Whether any input tells when each token came, so that no pause seen means none there was."""
-    exists = data.con.sql(
-        "select 1 from duckdb_columns() where database_name = 'analysis' and schema_name = 'core' and table_name = 'request_gaps'"
-    ).fetchall()
-    return bool(exists and data.con.sql("select 1 from analysis.core.request_gaps limit 1").fetchall())
 
 
 def _scale(low: float | None, best: float | None, high: float | None) -> tuple[float, float, float] | None:
@@ -269,6 +261,8 @@ def _tokens(data: Data, kind: str, what: str) -> str:
 
 def _queue_extent(data: Data) -> str:
     number = _queued(data)
+    if number.is_known and not number.remarks:
+        return "None seen."
     return (
         f"{number.value} with a queue. {'; '.join(number.remarks)}".strip()
         if number.is_known

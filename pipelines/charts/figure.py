@@ -103,7 +103,7 @@ def time_axis(field_name: str, *, labels: bool = True) -> alt.X:
 def amount_axis(*, extent: int | None = None, values: Sequence[float] | None = None, count: int = 3) -> alt.Axis:
     """An axis of amounts: 0, 500, 1k, 1.5k; each tick with its own prefix. A given extent lines stacked panels up."""
     return alt.Axis(
-        labelExpr="format(datum.value, '~s')",
+        labelExpr="format(datum.value, datum.value < 1000 ? '~g' : '~s')",
         minExtent=extent if extent is not None else alt.Undefined,
         maxExtent=extent if extent is not None else alt.Undefined,
         values=values if values is not None else alt.Undefined,

@@ -50,7 +50,7 @@ def figure(data: Data) -> Figure:
     figure = Figure(
         key="pauses",
         question="Whose answers paused, and for how long?",
-        answer=_answer(causes),
+        answer=_answer(causes) if causes else ("No answer paused." if is_watched(data) else ""),
         query=QUERY,
         rows=len(rows),
         needs="a benchmark result with details (vllm bench serve --save-detailed): it holds the time of every token",
@@ -96,6 +96,14 @@ def figure(data: Data) -> Figure:
         for number, key in enumerate(keys)
     ]
     return replace(figure, legend=legend, spec=finished(chart, {"rows": worded}, figure.alt))
+
+
+def is_watched(data: Data) -> bool:
+    """Whether any input tells when each token came, so that no pause seen means none there was."""
+    exists = data.con.sql(
+        "select 1 from duckdb_columns() where database_name = 'analysis' and schema_name = 'core' and table_name = 'request_gaps'"
+    ).fetchall()
+    return bool(exists and data.con.sql("select 1 from analysis.core.request_gaps limit 1").fetchall())
 
 
 def by_cause(data: Data) -> list[Row]:

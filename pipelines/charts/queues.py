@@ -35,11 +35,10 @@ def figure(data: Data) -> Figure:
         }
         for row in data.rows(QUERY)
     ]
-    exists = bool(data.rows("select 1 as one from queue_time limit 1"))
     figure = Figure(
         key="queues",
         question="What did requests wait for before they ran?",
-        answer=_answer(rows) if rows else ("No queue was seen." if exists else ""),
+        answer=_answer(rows) if rows else ("No queue was seen." if is_watched(data) else ""),
         query=QUERY,
         rows=len(rows),
         needs="an engine log with statistics lines, or /metrics (num_requests_waiting, request_queue_time_seconds)",
@@ -49,6 +48,13 @@ def figure(data: Data) -> Figure:
         return figure
     chart = alt.vconcat(*(_bars(rows, column, title) for column, title in shown), spacing=30)
     return replace(figure, spec=finished(chart, {"rows": rows}, figure.alt, margin=14))
+
+
+def is_watched(data: Data) -> bool:
+    """Whether any input shows the waiting queue, so that none seen means there was none."""
+    return bool(
+        data.rows("select 1 as one from queue_time union select 1 as one from timeline where waiting is not null limit 1")
+    )
 
 
 def _bars(rows: Sequence[Row], column: str, title: str) -> alt.LayerChart:

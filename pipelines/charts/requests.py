@@ -249,14 +249,15 @@ def lanes(data: Data) -> Figure:
             alt.Tooltip("ended_at:T", title="To (UTC)", format="%H:%M:%S.%L"),
         ],
     )
-    chart = layered(
-        base.transform_filter("!datum.is_pause").mark_bar(height=alt.RelativeBandSize(band=0.62), clip=True),
-        base.transform_filter("datum.is_pause").mark_bar(height=alt.RelativeBandSize(band=0.62), clip=True),
-        height=15 * len(names),
-    ).add_params(*view_window(rows, "from_at", "to_at"))
-    spec = finished(
-        chart, {"rows": worded}, figure.alt, is_linked=False
-    )  # its window is the episode's, whatever the timeline shows
+    bars = [
+        base.transform_filter(f"datum.is_pause === {str(is_pause).lower()}").mark_bar(
+            height=alt.RelativeBandSize(band=0.62), clip=True
+        )
+        for is_pause in (False, True)  # pauses over the streaming they interrupt
+        if any(row["is_pause"] is is_pause for row in worded)
+    ]
+    chart = layered(*bars, height=15 * len(names)).add_params(*view_window(rows, "from_at", "to_at"))
+    spec = finished(chart, {"rows": worded}, figure.alt, is_linked=False)  # its window is the episode's own
     return replace(figure, legend=[Entry(*PARTS[part]) for part in parts], spec=spec)
 
 

@@ -195,7 +195,7 @@ def draw(
     stacked = [series for series in panel.series if series.mark == "stack" and _has(rows, series)]
     layers += [_stack(base, stacked, x)] if stacked else []
     known = [series for series in panel.series if _has(rows, series)]
-    layers += [_series(base, series, x, panel) for series in known if series.mark != "stack"]
+    layers += [_series(base, series, x, panel, rows) for series in known if series.mark != "stack"]
     layers += header(panel.title, [Entry(series.name, series.tone) for series in known] if len(known) > 1 else ())
     if pointer is not None and brush is not None:
         band = base.mark_rect(clip=True, color=language.INK.light).encode(
@@ -210,8 +210,10 @@ def draw(
     return layered(*layers, height=panel.height)
 
 
-def _series(base: alt.Chart, series: Series, x: alt.X, panel: Panel) -> alt.Chart:
-    scale = alt.Scale(domain=[0, 104]) if panel.percent else alt.Scale(zero=True, nice=True)
+def _series(base: alt.Chart, series: Series, x: alt.X, panel: Panel, rows: Sequence[Row]) -> alt.Chart:
+    is_flat = not any(row[each.column] for row in rows for each in panel.series)
+    fixed = [0, 104] if panel.percent else [0, 1] if is_flat else None
+    scale = alt.Scale(domain=fixed) if fixed else alt.Scale(zero=True, nice=True)
     y = alt.Y(
         f"{series.column}:Q",
         title=None,

@@ -152,6 +152,15 @@ def test_a_count_no_input_tells_is_not_known_and_not_zero(tmp_path, monkeypatch)
     assert "Preemptions could not be counted: a V1 log does not say." in words
 
 
+def test_a_queue_that_was_watched_and_stayed_empty_is_none_and_not_unknown(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "_vega", lambda: "")
+    words = written(synthetic.analysis(tmp_path, afterwards="delete from queue_time"), tmp_path).words
+    assert "With a queue 0 s" in words
+    assert "No queue was seen. Nothing to draw." in words
+    blind = "delete from queue_time; update timeline set waiting = null"
+    assert "With a queue Cannot be told" in written(synthetic.analysis(tmp_path / "blind", afterwards=blind), tmp_path).words
+
+
 def test_hostile_text_stays_text(tmp_path):
     page = written(synthetic.everything_hostile(tmp_path), tmp_path)
     assert page.tags.count("script") == 4
