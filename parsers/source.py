@@ -193,26 +193,28 @@ class Sink:
         self._writers.clear()
 
 
-def lines_of(stream: io.BufferedIOBase, chunk_bytes: int = 8 << 20) -> Iterator[bytes]:
-    """Chunks of whole lines (the last may lack its newline): what a vectorised parser works on.
+def lines_of(stream: io.BufferedIOBase, chunk_bytes: int = 8 << 20) -> Iterator[tuple[bytearray, int]]:
+    """Chunks of whole lines (the last may lack its newline), each a buffer and how much of it: what a vectorised parser works on.
 
-    A single line longer than the chunk is passed on whole with the rest of its chunk, so memory is bounded by the longest line.
-    Where the stream is cut, the whole lines before the cut are passed on, then its InputError; the cut line is not.
+    Each chunk lies where the one before it lay and is gone once the next is asked for: fresh memory would cost as much as the
+    reading. Memory is bounded by the chunk, or twice the longest line where that is longer. Where the stream is cut, the whole
+    lines before the cut are passed on, then its InputError; the cut line is not.
     """
-    parts: list[bytes] = []
-    size = 0
+    buffer, size = bytearray(chunk_bytes), 0
     try:
-        while part := stream.read1(chunk_bytes):
-            parts.append(part)
-            size += len(part)
-            if size >= chunk_bytes and (cut := part.rfind(b"\n") + 1):
-                yield b"".join((*parts[:-1], part[:cut]))
-                parts = [part[cut:]]
-                size = len(parts[0])
+        while got := stream.readinto1(memoryview(buffer)[size:]):
+            size += got
+            if size < len(buffer):
+                continue
+            if whole := buffer.rfind(b"\n") + 1:
+                yield buffer, whole
+                size = len(rest := buffer[whole:])
+                buffer[:size] = rest
+            else:
+                buffer = buffer.ljust(2 * size)
     except InputError:
-        whole = b"".join(parts)
-        if cut := whole.rfind(b"\n") + 1:
-            yield whole[:cut]
+        if whole := buffer.rfind(b"\n", 0, size) + 1:
+            yield buffer, whole
         raise
-    if rest := b"".join(parts):
-        yield rest
+    if size:
+        yield buffer, size

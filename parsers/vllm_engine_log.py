@@ -12,8 +12,9 @@
 Fields come and go between versions, so each is looked up by its name; a field the line lacks is null, never zero. The stamp has
 no year and no zone: the year is a placeholder, and `pipelines.clock` supplies both. What a user wrote is never kept.
 
-Most lines of a log carry no signal and are only counted. A line that has one is read slowly the first time its shape is seen
-(`parsers.log_prefix`, then `parsers.vllm_log_lines`); all others of that shape are read together (`parsers.line_shapes`).
+Most lines of a log carry no signal and are only counted (`parsers.signal_lines`). A line that has one is read slowly the first
+time its shape is seen (`parsers.log_prefix`, then `parsers.vllm_log_lines`); all others of that shape are read together
+(`parsers.line_shapes`).
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
 from parsers import Format
 from parsers.columns import PLACEHOLDER_YEAR, schema
 from parsers.line_shapes import Shape
 from parsers.log_prefix import COLOUR, HEADER, Record, records
+from parsers.signal_lines import signal_lines
 from parsers.source import Account, InputError, Sink, Source, lines_of
 from parsers.vllm_log_lines import READERS, Reading, read_stats
 
@@ -39,17 +40,17 @@ FORMAT_TABLES = ("engine_samples", "iteration_steps", "engine_config", "engine_e
 MOST_SHAPES = 64  # kept from chunk to chunk
 MOST_LESSONS = 12  # shapes learned in one chunk that fit few of its lines, before the rest of it is read slowly
 
-# A line with none of these carries no signal. Literals only: this runs over every byte of the file.
-SIGNALS = (
-    r"Avg prompt t|Running: |Iteration\(|Prefix cache hit rate: GPU|is preempted by"
-    r"|Received request |Added request |Finished request |Aborted request| aborted\.| failed \("
-    r"|KV cache size: |Maximum concurrency for | blocks: |KV cache memory: | GiB for KV cache|for KV Cache is |weights took "
-    r"|Model loading took |num_gpu_blocks|max_model_len: |max model len |block size to |max_num_batched_tokens|Defaulting "
-    r"|api_server_count|Asynchronous scheduling|offloading spec|CPU blocks \(|connector with name"
-    r"|server version |  version |  model   |args: |LLM engine \(v"
-    r"|\[shutdown\] |Shutting down FastAPI|EngineDeadError|OutOfMemoryError|out of memory|died unexpectedly|fatal error"
-    r"|reset prefix cache|pause state to | is too long and |disabling stats logging|LMCache "
-)
+# A line with none of these carries no signal.
+SIGNALS = [
+    *("Avg prompt t", "Running: ", "Iteration(", "Prefix cache hit rate: GPU", "is preempted by"),
+    *("Received request ", "Added request ", "Finished request ", "Aborted request", " aborted.", " failed ("),
+    *("KV cache size: ", "Maximum concurrency for ", " blocks: ", "KV cache memory: ", " GiB for KV cache", "for KV Cache is "),
+    *("weights took ", "Model loading took ", "num_gpu_blocks", "max_model_len: ", "max model len ", "block size to "),
+    *("max_num_batched_tokens", "Defaulting ", "api_server_count", "Asynchronous scheduling", "offloading spec", "CPU blocks ("),
+    *("connector with name", "server version ", "  version ", "  model   ", "args: ", "LLM engine (v", "[shutdown] "),
+    *("Shutting down FastAPI", "EngineDeadError", "OutOfMemoryError", "out of memory", "died unexpectedly", "fatal error"),
+    *("reset prefix cache", "pause state to ", " is too long and ", "disabling stats logging", "LMCache "),
+]
 # A line with one of these that gives no row is one not understood, rather than one of no interest.
 MUST_BE_UNDERSTOOD = re.compile(r"Avg prompt t(?:hroughput|put): |Iteration\(\d|KV cache size: |# GPU blocks: | is preempted by ")
 # Where a message starts behind a prefix of a user's own making.
@@ -70,20 +71,31 @@ class _Log:
     account: Account = field(default_factory=Account)
     shapes: dict[Shape, None] = field(default_factory=dict)  # in order of use
     pool_is_cpu: bool = False  # V0's `GPU KV cache usage` is then of no pool
+    unread: list[pl.DataFrame] = field(default_factory=list)  # lines with a signal: `line`, `text`
+    unread_bytes: int = 0
     frames: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
     slow_rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     waiting_rows: int = 0
     december: int | None = None  # line of the first stamp in December, and of the first in January behind it
     january: int | None = None
 
-    def take(self, chunk: bytes) -> None:
-        """Read a chunk of whole lines."""
-        lines = _split(_text(chunk))
-        signal = lines.str.contains(SIGNALS)
-        numbers = signal.arg_true().cast(pl.Int64) + self.account.lines + 1
-        self.account.lines += len(lines)
-        self.account.ignored += len(lines) - len(numbers)
-        left = pl.DataFrame({"line": numbers, "text": _without_colour(lines.filter(signal))})
+    def take(self, chunk: bytearray, size: int) -> None:
+        """Take the lines with a signal out of a chunk of whole lines, and read them once there are enough to be worth it."""
+        lines, signals = signal_lines(chunk, size, SIGNALS)
+        self.unread.append(signals.with_columns(pl.col("line") + self.account.lines + 1))
+        self.unread_bytes += int(signals.estimated_size())
+        self.account.lines += lines
+        self.account.ignored += lines - signals.height
+        if self.unread_bytes >= CHUNK_BYTES:
+            self.read()
+
+    def read(self) -> None:
+        """Read the lines taken."""
+        if not self.unread:
+            return
+        left = pl.concat(self.unread)
+        left = left.with_columns(_without_colour(left["text"]))
+        self.unread, self.unread_bytes = [], 0
         for shape in list(self.shapes):
             left = self._read_together(shape, left)
         lessons = MOST_LESSONS
@@ -186,25 +198,9 @@ def _in_the_year_after(rows: pl.DataFrame, january: int) -> pl.DataFrame:
     return rows.with_columns(at_local=pl.when(is_after).then(pl.col("at_local").dt.offset_by("1y")).otherwise("at_local"))
 
 
-def _text(chunk: bytes) -> bytes:
-    """The chunk as UTF-8, the same lines; bytes that are no text become the replacement character."""
-    return chunk if chunk.isascii() else chunk.decode("utf-8", "replace").encode()
-
-
 def _without_colour(lines: pl.Series) -> pl.Series:
     """The lines without colour codes, raw or escaped."""
     return lines.str.replace_all(COLOUR, "") if lines.str.contains(COLOUR).any() else lines
-
-
-def _split(chunk: bytes) -> pl.Series:
-    """The lines of a chunk, each with its newline. They stay where they are: an Arrow array over the chunk's own bytes."""
-    octets = pl.Series(pa.Array.from_buffers(pa.uint8(), len(chunk), [None, pa.py_buffer(chunk)]))
-    ends = (octets == ord("\n")).arg_true().cast(pl.Int32) + 1
-    starts = pl.concat([pl.Series([0], dtype=pl.Int32), ends])
-    if not chunk.endswith(b"\n"):
-        starts = pl.concat([starts, pl.Series([len(chunk)], dtype=pl.Int32)])
-    offsets = starts.to_arrow().buffers()[1]
-    return pl.Series(pa.StringArray.from_buffers(len(starts) - 1, offsets, pa.py_buffer(chunk)))
 
 
 def parse(source: Source, sink: Sink) -> Account:
@@ -212,12 +208,13 @@ def parse(source: Source, sink: Sink) -> Account:
     log = _Log(source, sink)
     with source.open() as stream:
         try:
-            for chunk in lines_of(stream, CHUNK_BYTES):
-                log.take(chunk)
+            for chunk, size in lines_of(stream, CHUNK_BYTES):
+                log.take(chunk, size)
         except InputError as error:
             if not log.account.lines:
                 raise
             log.account.error = str(error)
+    log.read()
     log.write()
     return log.account
 
