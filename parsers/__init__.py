@@ -6,13 +6,28 @@ This is the registry. A format is one module with a `FORMAT`; it is added to `FO
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from parsers.source import Account, InputError, Sink, Source, UnrecognisedFormat
+from parsers.wrappers import Chain, PlacedSink, chain_of, take_in, unwrap
 
-__all__ = ["FORMAT_MODULES", "Account", "Format", "InputError", "Sink", "Source", "UnrecognisedFormat", "detect", "formats", "parse"]
+__all__ = [
+    "FORMAT_MODULES",
+    "Account",
+    "Format",
+    "InputError",
+    "Sink",
+    "Source",
+    "UnrecognisedFormat",
+    "detect",
+    "formats",
+    "parse",
+]
 
 FORMAT_MODULES = (
     "parsers.vllm_engine_log",
@@ -61,19 +76,64 @@ def formats() -> tuple[Format, ...]:
 def detect(source: Source) -> Format:
     """The format that is surest of the file's head. UnrecognisedFormat where none is; InputError where it cannot be read."""
     head = source.head()
-    best = max(formats(), key=lambda each: each.detect(head))
-    if best.detect(head) > 0:
-        return best
+    if chosen := surest(head):
+        return chosen
     raise UnrecognisedFormat(f"{source.name}: {_likeness(head)}; `kvpressure formats` lists what is read")
 
 
-def parse(source: Source, sink: Sink) -> tuple[Format, Account]:
-    """Detect and read one file into the sink, its line account included as a row of `sources`."""
-    chosen = detect(source)
+def surest(head: bytes) -> Format | None:
+    """The format that is surest of a head; None where none makes any claim on it."""
+    best = max(formats(), key=lambda each: each.detect(head))
+    return best if best.detect(head) > 0 else None
+
+
+def parse(source: Source, sink: Sink, form: Format | None = None) -> tuple[Format, Account]:
+    """Read one file into the sink, out of whatever collectors wrapped around its lines; its format is detected unless given."""
+    if wrappers := _wrappers(source):
+        sink.folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".unwrapped-", dir=sink.folder) as folder:
+            if read := _parse_wrapped(source, wrappers, sink, Path(folder), form):
+                return read
+    chosen = form or detect(source)
+    return chosen, _parse_bare(chosen, source, sink)
+
+
+def _wrappers(source: Source) -> Chain:
+    try:
+        return chain_of(source.head())
+    except InputError:  # empty or damaged: the reader says how
+        return Chain(())
+
+
+def _parse_bare(chosen: Format, source: Source, sink: Sink) -> Account:
     account = chosen.parse(source, sink)
     if not account.balanced:
         raise AssertionError(f"{source.name}: {chosen.name} lost count of its lines: {account}")
-    return chosen, account
+    return account
+
+
+def _parse_wrapped(
+    source: Source, wrappers: Chain, sink: Sink, folder: Path, form: Format | None
+) -> tuple[Format, Account] | None:
+    """Read the lines of each server under the wrappers; None where no format claims any. The format is that of the most lines."""
+    streams, lines, error = unwrap(source, wrappers, folder)
+    known = [(stream, chosen) for stream in streams if (chosen := form or surest(stream.head(is_stamped=False)))]
+    if not known:
+        return None
+    whole, used, kept = Account(error=error), Counter[Format](), 0
+    for number, (stream, chosen) in enumerate(known):
+        # a reader of logs takes a time in front of a line, one of data does not
+        is_stamped = form is not None or chosen.detect(stream.head(is_stamped=True)) > 0
+        bare, origins = Source(folder / str(number), source.name), stream.origins()
+        with bare.path.open("wb") as file:
+            file.writelines(stream.bare(is_stamped=is_stamped))
+        account = _parse_bare(chosen, bare, PlacedSink(sink, origins, stream.instance if len(known) > 1 else None))
+        take_in(whole, account, origins)
+        used[chosen] += account.used
+        kept += len(origins)
+    rest = max(lines - kept, 0)  # parts of lines, replays, and what other programs wrote
+    whole.lines, whole.ignored = whole.lines + rest, whole.ignored + rest
+    return used.most_common(1)[0][0], whole
 
 
 def _likeness(head: bytes) -> str:

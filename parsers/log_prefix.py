@@ -1,15 +1,15 @@
-r"""What stands in front of a log message: process, time, level, file, and whatever a collector wrapped around the line.
+r"""What stands in front of a log message: process, time, level, file, in whatever format a user chose.
 
     INFO 01-23 06:33:37 metrics.py:396] Avg prompt …                                              0.2.7 to 0.7.3
     INFO 07-28 06:40:59 [loggers.py:118] Engine 000: Avg …                                        0.8.0 on
     (EngineCore_DP1 pid=41) [node3] INFO 02-02 18:25:03 [core.py:96] …                            VLLM_LOGGING_PREFIX inside
     (APIServer pid=1) INFO 11-29 13:05:07 [loggers.py:335] …                                      0.31 on
     HOST vllm[361991]: INFO 09-22 23:46:42 metrics.py:351] …                                      journald in front
-    2026-07-01T12:00:00.123456789Z stdout F INFO 07-01 12:00:00 [loggers.py:118] …                CRI, kubectl --timestamps
+    2026-07-01T12:00:00.123456Z INFO 07-01 12:00:00 [loggers.py:118] …                            a collector's time
     2024-12-23 18:28:10 - vllm.engine.metrics - INFO - Avg prompt …                               a user's logging format
     {"asctime": "2026-11-29 13:05:26,201", …, "process": 14672, "message": "Engine 000: …"}       JSON logging
-    {"log":"INFO 07-28 06:40:59 [loggers.py:118] …\n","stream":"stdout","time":"2025-07-28T06:40:59.1Z"}   docker
 
+What collectors wrap around a line is peeled off before (`parsers.wrappers`); of it there is at most the time in front.
 `records` finds each record of a physical line: usually one, none in a progress bar, several where writers glued them. It says
 where the message lies and where the stamps lie (as holes, for `parsers.line_shapes`), and never copies what a user wrote.
 
@@ -74,7 +74,7 @@ class Record:
 def records(line: str, signal: re.Pattern[str]) -> Iterator[Record]:
     """Every record of a physical line. `signal` finds the start of a message in a format no header tells."""
     if (brace := line.find('{"')) >= 0 and line.rstrip().endswith("}"):
-        unwrapped = _from_json(line, brace, signal)
+        unwrapped = _from_json(line, brace)
         if unwrapped is not None:
             yield from unwrapped
             return
@@ -138,38 +138,37 @@ def _stamps(text: str, start: int, end: int, *, takes_local: bool = True) -> tup
     return tuple(sorted(holes.values(), key=lambda hole: hole.start))
 
 
-def _from_json(line: str, brace: int, signal: re.Pattern[str]) -> list[Record] | None:
-    """Records of a JSON line: of the text in docker's wrapper, or the one JSON logging wrote. None where it is neither."""
+def _from_json(line: str, brace: int) -> list[Record] | None:
+    """The record that JSON logging wrote; None where it is none."""
     try:
         entry = json.loads(line[brace:])
     except (ValueError, RecursionError):
         return None
     if not isinstance(entry, dict):
         return None
-    text = _first_text(entry, ("log", *MESSAGE_KEYS))
+    text = _first_text(entry, MESSAGE_KEYS)
     if text is None:
         return None
     text = text.rstrip("\r\n")
     when = _first_text(entry, TIME_KEYS)
     stamp = DATE_TIME.fullmatch(when) if when else None
-    if isinstance(entry.get("log"), str):
-        inner = list(records(text, signal))
-    else:
-        name, pid = entry.get("vllm_process_name") or entry.get("processName"), entry.get("process")
-        process = f"{name} pid={pid}" if isinstance(name, str) and isinstance(pid, int) else None
-        inner = [Record(text, 0, len(text), process, process_engine(process))]
-    return [_relocate(record, line, text, stamp) for record in inner]
+    name, pid = entry.get("vllm_process_name") or entry.get("processName"), entry.get("process")
+    process = f"{name} pid={pid}" if isinstance(name, str) and isinstance(pid, int) else None
+    record = Record(text, 0, len(text), process, process_engine(process))
+    return [_relocate(record, line, stamp, _stamps(line, 0, brace, takes_local=False))]
 
 
-def _relocate(record: Record, line: str, text: str, stamp: re.Match[str] | None) -> Record:
+def _relocate(record: Record, line: str, stamp: re.Match[str] | None, before: tuple[Hole, ...]) -> Record:
     """A record of a JSON line with its positions in that line, where the text stands there unescaped; else with its own."""
-    offset = line.find(text)
+    offset = line.find(record.text)
     column, kind = ("at_utc", Kind.INSTANT) if stamp and stamp["zone"] else ("at_local", Kind.DATE_TIME)
-    taken = {hole.column for hole in record.holes}
-    if offset < 0 or record.text != text:
-        fixed = {column: kind.value_of(stamp[0])} if stamp and column not in taken else {}
+    taken = {hole.column for hole in before}
+    if offset < 0:
+        fixed = {hole.column: hole.kind.value_of(line[hole.start : hole.end]) for hole in before}
+        if stamp and column not in taken:
+            fixed[column] = kind.value_of(stamp[0])
         return replace(record, fixed={**record.fixed, **fixed}, is_verbatim=False)
-    holes = [replace(hole, start=hole.start + offset, end=hole.end + offset) for hole in record.holes]
+    holes = list(before)
     if stamp and column not in taken:
         at = line.find(stamp[0])
         holes.append(Hole(at, at + len(stamp[0]), column, kind))

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import parsers
 from parsers import Account, Format, InputError, Sink, Source, UnrecognisedFormat
 from parsers.columns import TABLES, schema
+from parsers.rotated import joined
 from pipelines.lake import Lake
 
 Tell = Callable[[str], object]
@@ -117,7 +118,7 @@ def find(paths: Iterable[Path], *, skip: Path | None = None) -> list[Source]:
     if not found:
         places = ", ".join(map(str, paths))
         raise InputError(f"{places}: no file there; give the folder with the server's log, metrics or results")
-    return list(found.values())
+    return joined(list(found.values()))
 
 
 def twins(sources: Sequence[Source]) -> dict[Source, Source]:

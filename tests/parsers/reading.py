@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from hypothesis import settings
 
-from parsers import Account, Format, InputError, Sink, Source
+from parsers import Account, Format, InputError, Sink, Source, parse
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"  # real recordings, where they are kept beside the checkout
 
@@ -30,15 +30,24 @@ class Reading:
 
 def read(form: Format, content: bytes | str | Path, name: str = "input") -> Reading:
     """Parse content (or a file) with one format, whatever it detects."""
+    return _read(form, content, name)[1]
+
+
+def read_any(content: bytes | str | Path, name: str = "input") -> tuple[Format, Reading]:
+    """Parse content (or a file) with the format that is detected."""
+    return _read(None, content, name)
+
+
+def _read(form: Format | None, content: bytes | str | Path, name: str) -> tuple[Format, Reading]:
     with tempfile.TemporaryDirectory() as folder:
         path = content if isinstance(content, Path) else Path(folder) / name
         if not isinstance(content, Path):
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
         with Sink(Path(folder) / "tables") as sink:
-            account = form.parse(Source(path, name), sink)
+            chosen, account = parse(Source(path, name), sink, form)
         assert account.balanced, account
         rows = {table: pq.read_table(Path(folder) / "tables" / f"{table}.parquet").to_pylist() for table in sink.rows}
-        return Reading(account, rows)
+        return chosen, Reading(account, rows)
 
 
 def refusal(form: Format, content: bytes | str) -> str:

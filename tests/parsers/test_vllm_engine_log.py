@@ -122,8 +122,6 @@ def test_v0_on_a_cpu_keeps_its_pool_in_what_is_swap_space_elsewhere():
         (f"Tuning: 14%|█▍  | 3/21 [00:06<00:25]{V1_LINE}", "APIServer pid=7", "2000-11-29T13:06:38", "-"),
         (f"2026-11-29T12:06:38.123456789Z stdout F {V1_LINE}", "APIServer pid=7", "2000-11-29T13:06:38", "2026-11-29T12:06:38.123456"),
         (f"2026-11-29T14:06:38.5+02:00 {V1_LINE}", "APIServer pid=7", "2000-11-29T13:06:38", "2026-11-29T12:06:38.5"),
-        (json.dumps({"log": V1_LINE + "\n", "stream": "stdout", "time": "2026-11-29T12:06:38.1Z"}),
-         "APIServer pid=7", "2000-11-29T13:06:38", "2026-11-29T12:06:38.1"),
         (json.dumps({"asctime": "2026-11-29 13:06:38,201", "levelname": "INFO", "name": "vllm.v1.metrics.loggers",
                      "processName": "MainProcess", "process": 7, "message": V1, "vllm_process_name": "APIServer"}),
          "APIServer pid=7", "2026-11-29T13:06:38.201", "-"),
