@@ -47,6 +47,9 @@ from evicted
 order by bucket_at, prefix_hit_percent"""
 
 
+WATCHED = "select 1 as one from waste where kind = 'prefix_refill' and method like 'kv_events%' limit 1"
+
+
 def figure(data: Data) -> Figure:
     """Hit ratio above, reclaimed and refilled tokens below, on the time axis of the timeline."""
     rows = data.rows(QUERY)
@@ -54,17 +57,18 @@ def figure(data: Data) -> Figure:
         column: any(row[column] is not None for row in rows)
         for column in ("prefix_hit_percent", "evicted_tokens", "refilled_tokens")
     }
+    is_watched = has["evicted_tokens"] or bool(data.rows(WATCHED))
     evicted = sum(row["evicted_tokens"] or 0 for row in rows)
     refilled = sum(row["refilled_tokens"] or 0 for row in rows)
     figure = Figure(
         key="prefixes",
         question="Were cached prefixes still there when they were asked for?",
-        answer=_answer(rows, evicted, refilled, is_known=has["evicted_tokens"]),
+        answer=_answer(rows, evicted, refilled, is_known=is_watched),
         query=QUERY,
         rows=len(rows),
         needs="/metrics (prefix_cache_queries_total and _hits_total) for hits; KV events (--kv-events-config) for evictions",
         notes=[]
-        if has["evicted_tokens"] or not rows
+        if is_watched or not rows
         else ["Reclaimed blocks: not in the inputs; KV events (--kv-events-config) would fill it."],
     )
     panels = []
