@@ -890,7 +890,7 @@ usable as (
     inner join told using (engine, verdict)
     left join available using (engine, lever)
     where available.setting is not null
-        or proposed.lever not in (select lever from engine_settings_known())
+        or proposed.lever not in (select known.lever from engine_settings_known() as known)
 ),
 
 -- one proposal for each thing to act on, and nothing is left alone beside a lever that works on the same verdict
