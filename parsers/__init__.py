@@ -45,6 +45,8 @@ FORMAT_MODULES = (
     "parsers.tensorrt_llm_iterations",
     "parsers.tensorrt_llm_kv_events",
     "parsers.lmcache_log",
+    "parsers.inference_perf_json",
+    "parsers.sweep_csv",
 )
 
 

@@ -38,6 +38,7 @@ def text(database: Path, *, report: Path | None = None, colour: bool = False) ->
             ),
             _section("Waste", map(_waste, result.rows("waste", "tokens_best is not null and tokens_high > 0"))),
             _section("Who paid", _victims(result)),
+            _section("Sweep", _sweeps(result)),
             _section("Change", _changes(result)),
             _section("Could not be told", _untold(result)),
             _section("Data quality", _quality(result)),
@@ -164,6 +165,14 @@ def _changes(result: Result) -> Iterator[str]:
             for label, column in (("Effect", "expected_effect"), ("Trade-off", "trade_off"), ("Verify", "verify_by")):
                 if row[column]:
                     yield f"   {label}: {row[column]}"
+
+
+def _sweeps(result: Result) -> Iterator[str]:
+    """Where each sweep bends, and what it could not tell."""
+    rows = result.rows("sweep_knee", order="sweep, dimension")
+    for row in rows:
+        yield f"{row['sweep']}: {row['summary']}" if len(rows) > 1 else row["summary"]
+        yield from (f"  {remark}" for remark in row["remarks"])
 
 
 def _untold(result: Result) -> Iterator[str]:

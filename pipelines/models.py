@@ -33,7 +33,7 @@ from pipelines.duck import literal
 from pipelines.lake import Lake
 
 LAYERS = ("raw", "staging", "core", "marts", "advice")
-PYTHON_MODELS = ("pipelines.clock", "pipelines.replay.kv_events", "pipelines.replay.requests")
+PYTHON_MODELS = ("pipelines.clock", "pipelines.replay.kv_events", "pipelines.replay.requests", "pipelines.sweep")
 _REFERENCE = re.compile(rf"\b(?:from|join)\s+((?:{'|'.join(LAYERS)})\.\w+)", re.IGNORECASE)
 _NOT_CODE = re.compile(r"--[^\n]*|'(?:[^']|'')*'")  # comments, and strings: one may hold `--max-num-seqs`
 
@@ -49,6 +49,8 @@ class Run:
     since: str | None = None
     until: str | None = None
     gpu_cost_usd_per_hour: float | None = None
+    target_ttft_s: float | None = None
+    target_gap_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -172,3 +174,5 @@ def set_variables(con: duckdb.DuckDBPyConnection, run: Run) -> None:
     con.execute("set variable since = $value::timestamptz", {"value": run.since})
     con.execute("set variable until = $value::timestamptz", {"value": run.until})
     con.execute("set variable gpu_cost_usd_per_hour = $value::double", {"value": run.gpu_cost_usd_per_hour})
+    con.execute("set variable target_ttft_s = $value::double", {"value": run.target_ttft_s})
+    con.execute("set variable target_gap_s = $value::double", {"value": run.target_gap_s})

@@ -148,6 +148,18 @@ silent_gauges as (
     from core.engine_states
     group by engine
     having max(kv_usage_ratio) = 0 and max(running) > 0 and count(*) >= 10
+),
+
+silent_reports as (
+    select
+        source,
+        'kv_usage_never_exported' as flag,
+        'warning' as severity,
+        1 as count,
+        'Its report shows KV usage as 0 in every stage although requests ran: taken as never exported, as is its count of preemptions.'
+            as detail,
+    from core.client_sums
+    where list_contains(unexported, 'kv_usage_ratio')
 )
 
 select getvariable('run') as run, source, flag, severity, count::bigint as count, detail
@@ -171,5 +183,7 @@ from (
     from cut_short
     union all by name
     from silent_gauges
+    union all by name
+    from silent_reports
 )
 order by case severity when 'error' then 0 when 'warning' then 1 else 2 end, source, flag

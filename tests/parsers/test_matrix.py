@@ -100,6 +100,14 @@ SAMPLES = {
         json.dumps({"event_id": 9, "data": {"type": "removed", "block_hashes": [34]}, "window_size": 4096})
     ],
     "lmcache_log": [LMCACHE_LOG],
+    "inference_perf_json": [
+        json.dumps({"load_summary": {"count": 60, "requested_rate": 1.0}, "successes": {"count": 60}, "failures": {"count": 0}}),
+        json.dumps({"load_summary": {}, "successes": {"count": 937, "queue_len": {"mean": 0}}, "failures": {}}, indent=2),
+    ],
+    "sweep_csv": [
+        "qps,n_ok,wall_s,ttft_p50_s,ttft_p99_s,out_tok_s,retractions\n0.5,120,328.9,0.05,0.07,1026,0\n",
+        "concurrency,ttft_p99_s,tpot_p50_ms,out_tok_s\r\n8,0.2,20.4,500\r\n",
+    ],
 }
 FOREIGN = {
     "SGLang benchmark": '{"backend":"sglang","dataset_name":"random","request_rate":4,"duration":60,"completed":9}',
@@ -157,6 +165,8 @@ RECORDED = {
     "engines/*/*.metrics.txt": "prometheus_text",
     "engines/*/*/kvevents.jsonl": "kv_events_jsonl",
     "reallogs/bench_results/SemiAnalysisAI*.json": "vllm_bench_json",
+    "reallogs/bench_results/inference_perf_kubecon/*.json": "inference_perf_json",
+    "reallogs/sglang_logs/*sweep*.csv": "sweep_csv",
     "reallogs/vllm_logs/*": "vllm_engine_log",
     "reallogs/sglang_logs/*.log": "sglang_engine_log",
     "engines/sglang*/*.log": "sglang_engine_log",

@@ -1,0 +1,199 @@
+"""Sweeps: which results belong to one, what a level's share of the engine's counters is, where the knee and the limit lie."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pipelines.sweep import Level, Request, above, between, cache_limit, knee_interval, knee_of, told
+
+RUNS = """
+    source  run_index  client      model  started_at  ended_at  duration_s  max_concurrency  request_rate  completed
+    a.json  0          vllm_bench  m      12:00:00    12:00:10  10          8                -             40
+    b.json  0          vllm_bench  m      12:00:20    12:00:30  10          16               -             80
+    c.json  0          vllm_bench  m      12:01:00    12:01:10  10          32               -             90
+"""
+
+
+def test_results_at_several_levels_are_a_sweep_and_each_level_is_counted_until_the_next_begins(sql):
+    sql.given("client_runs", RUNS)
+    assert (
+        sql.rows("core.sweep_runs")
+        == """
+        source  dimension    level  window_end  counted_until
+        a.json  concurrency  8      12:00:10    12:00:20
+        b.json  concurrency  16     12:00:30    12:00:45
+        c.json  concurrency  32     12:01:10    12:01:25
+    """
+    )
+
+
+def test_results_at_one_level_are_none_and_what_varies_more_is_the_level(sql):
+    sql.given(
+        "client_runs",
+        """
+        source  run_index  client  model  max_concurrency  request_rate
+        a       0          one     m      8                -
+        b       0          one     m      8                -
+        c       0          two     m      8                0.5
+        d       0          two     m      8                0.6
+        e       0          two     m      16               0.8
+        """,
+    )
+    assert (
+        sql.rows("core.sweep_runs")
+        == """
+        source  dimension  level
+        c       rate       0.5
+        d       rate       0.6
+        e       rate       0.8
+    """
+    )
+
+
+def test_preemptions_of_an_interval_that_spans_two_levels_may_be_of_either(sql):
+    sql.given("client_runs", RUNS)
+    sql.given(
+        "core.preemption_intervals",
+        """
+        engine  interval_start  interval_end  preemptions
+        0       12:00:00        12:00:15      0
+        0       12:00:15        12:00:25      10
+        0       12:00:25        12:00:40      6
+        """,
+    )
+    assert (
+        sql.rows("marts.sweep_levels")
+        == """
+        level  preemptions_low  preemptions  preemptions_high
+        8      0                5.0          10
+        16     6                11.0         16
+        32     -                -            -
+    """
+    )
+
+
+def test_a_report_whose_kv_usage_is_zero_in_every_stage_never_had_it(sql):
+    sql.given(
+        "client_runs",
+        """
+        source                           run_index  client                 request_rate  aggregates
+        v/stage_0_lifecycle_metrics.json   0  inference_perf         1   {"successes.latency.time_to_first_token.p99": 0.04}
+        v/stage_1_lifecycle_metrics.json   0  inference_perf         30  {"successes.latency.time_to_first_token.p99": 0.05}
+        v/stage_0_prometheus_metrics.json  0  inference_perf_report  -   {"report.kv_cache_usage_percentage.p99": 0, "report.num_preemptions_total.mean": 0}
+        v/stage_1_prometheus_metrics.json  0  inference_perf_report  -   {"report.kv_cache_usage_percentage.p99": 0, "report.num_preemptions_total.mean": 0}
+        """,
+    )
+    assert (
+        sql.rows("core.client_sums")
+        == """
+        source                            kv_usage_ratio  preemptions  unexported
+        v/stage_0_lifecycle_metrics.json  -               -            [kv_usage_ratio, preemptions]
+        v/stage_1_lifecycle_metrics.json  -               -            [kv_usage_ratio, preemptions]
+    """
+    )
+    assert (
+        sql.rows("core.sweep_runs")
+        == """
+        sweep  level
+        v      1
+        v      30
+    """
+    )
+
+
+def test_a_report_that_shows_a_pool_in_use_is_believed_when_it_counts_no_preemption(sql):
+    sql.given(
+        "client_runs",
+        """
+        source                           run_index  client                 request_rate  aggregates
+        v/stage_0_lifecycle_metrics.json   0  inference_perf         1   {"successes.latency.time_to_first_token.p99": 0.04}
+        v/stage_0_prometheus_metrics.json  0  inference_perf_report  -   {"report.kv_cache_usage_percentage.p99": 0.4, "report.num_preemptions_total.mean": 0}
+        """,
+    )
+    assert (
+        sql.rows("core.client_sums")
+        == """
+        source                            kv_usage_ratio  preemptions
+        v/stage_0_lifecycle_metrics.json  0.4             0
+    """
+    )
+
+
+# the knee, the limit and what to add, which are Python
+
+
+def level(at: float, useful: float, tail_s: float, preempted: float | tuple[float, float] | None = 0.0, **more: object) -> Level:
+    low, high = preempted if isinstance(preempted, tuple) else (preempted, preempted)
+    plain = {"in_flight": None, "met_target_share": None, "sent_share": None, "requests": ()}
+    return Level(
+        at=at,
+        useful=useful,
+        tail_s=tail_s,
+        preempted_low=low,
+        preempted_high=high,
+        target_ttft_s=2,
+        target_gap_s=2,
+        **plain | more,
+    )
+
+
+def test_the_knee_is_where_throughput_per_tail_latency_is_highest():
+    levels = [level(1, 100, 1), level(2, 190, 1.1), level(4, 300, 1.3), level(8, 330, 2.6, 5.0)]
+    assert knee_of(levels) == 4
+    assert knee_of(levels[:2]) is None
+
+
+def test_the_limit_is_told_only_where_it_is_sure():
+    assert cache_limit([level(8, 1, 1), level(16, 1, 1, 9.0)]).low == 8
+    limit = cache_limit([level(8, 1, 1), level(16, 1, 1, (0.0, 4.0)), level(24, 1, 1, 9.0)])
+    assert (limit.low, limit.high) == (8, 24)
+    assert cache_limit([level(8, 1, 1, None), level(16, 1, 1, None)]).high is None
+
+
+@pytest.mark.parametrize(
+    ("levels", "adds", "remark"),
+    [
+        ([level(8, 90, 1), level(16, 170, 1.1), level(32, 175, 4, 60.0)], [20, 24, 28], None),
+        ([level(8, 90, 1), level(16, 170, 1.1), level(32, 320, 1.2)], [48, 64], "stopped before the cache limit"),
+        ([level(8, 90, 1, 1.0), level(16, 95, 3, 50.0), level(32, 96, 6, 90.0)], [2, 4, 6, 10, 12, 14], "began too high"),
+        ([level(4, 90, 1), level(5, 170, 1.1), level(6, 175, 4, 60.0)], [], None),
+    ],
+)
+def test_the_levels_to_add_lie_where_the_sweep_left_a_gap(levels, adds, remark):
+    row = told(levels, "concurrency")
+    assert row["levels_to_add"] == adds
+    assert remark is None or remark in " ".join(row["remarks"])
+
+
+def test_levels_between_two_are_whole_where_they_count_requests():
+    assert between(16, 24, is_whole=True) == [18, 20, 22]
+    assert between(0.5, 0.6, is_whole=False) == [0.525, 0.55, 0.575]
+    assert between(15, 16, is_whole=True) == []
+    assert above(48, is_whole=True) == [72, 96]
+
+
+def test_the_interval_of_the_knee_holds_it_as_often_as_stated():
+    """A population whose knee is known: at 16, and not by much. Over many small samples of it the interval must hold 16."""
+    shape = {4: (0.004, 0.9), 8: (0.004, 1.0), 16: (0.0045, 1.4), 32: (0.009, 3.2)}
+
+    def sample(rng: random.Random, size: int) -> list[Level]:
+        drawn = []
+        for at, (per_token, wait) in shape.items():
+            tokens = [rng.randint(100, 400) for _ in range(size)]
+            requests = tuple(Request(n, n * per_token * at**0.5, wait * rng.lognormvariate(0, 0.2)) for n in tokens)
+            drawn.append(level(at, 0, 0, requests=requests, in_flight=float(at)))
+        return drawn
+
+    def knee(levels: list[Level]) -> float:
+        found = knee_interval(levels, confidence=0.0)
+        assert found is not None
+        return found[0]
+
+    truth = knee(sample(random.Random(0), 4000))
+    held = 0
+    for trial in range(60):
+        found = knee_interval(sample(random.Random(trial + 1), 40), seed=trial)
+        held += found is not None and found[0] <= truth <= found[1]
+    assert held >= 0.9 * 60 - 5  # five are two standard deviations of chance
