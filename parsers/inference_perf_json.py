@@ -8,10 +8,10 @@
                                       "kv_cache_usage_percentage": {"mean": 0.0, …}, "num_preemptions_total": {"mean": 0}, …}, …}
     summary_lifecycle_metrics.json   the stages together, without a rate
 
-Each file is a row of `bench_runs` without requests and without a time of day: its numbers are `aggregates`, named by their path
-(`successes.latency.time_to_first_token.median`), those of the Prometheus report under `report.`. Its counts are of the server's
-whole life, not of the stage. A report that shows 0 for every quantile of KV usage has asked for a metric that the server does
-not have; the zeros are kept as written, and SQL decides. The account counts objects.
+Each file is a row of `bench_runs` without requests and without a time of day; its numbers are `aggregates`, named by their path
+(`latency.time_to_first_token.median`). The Prometheus report is a run of the client `inference_perf_prometheus`, and counts over
+the server's whole life, not the stage. Where it shows 0 for every quantile of KV usage it has asked for a metric that the server
+does not have; the zeros are kept as written, and SQL decides. The account counts objects.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from parsers import Format
 from parsers.json_text import BrokenJsonError, documents, read_text
 from parsers.source import Account, InputError, Sink, Source
 
-CLIENT, REPORT = "inference_perf", "inference_perf_report"
+CLIENT, REPORT = "inference_perf", "inference_perf_prometheus"
 _REPORTED = ("queue_len", "kv_cache_usage_percentage", "num_preemptions_total", "num_requests_swapped")
 
 
@@ -51,25 +51,25 @@ def _run(document: Mapping, run_index: int, name: str) -> dict[str, object]:
     """One report as a row of `bench_runs`."""
     successes = document["successes"]
     if any(key in successes for key in _REPORTED):
-        numbers = {f"report.{key}": value for key, value in _numbers(successes)}
+        numbers = dict(_numbers(successes))
         return {
             "source": name, "run_index": run_index, "client": REPORT, "has_details": False, "aggregates": json.dumps(numbers),
         }  # fmt: skip
-    numbers = dict(_numbers({key: document.get(key) for key in ("load_summary", "successes", "failures")}))
-    completed = _whole(numbers.get("successes.count"))
+    numbers = dict(_numbers({"load_summary": document.get("load_summary"), **successes}))
+    completed = _whole(numbers.get("count"))
     return {
         "source": name,
         "run_index": run_index,
         "client": CLIENT,
         # the time it took to answer all, which is longer than to send them: completed over completed per second
-        "duration_s": _over(numbers.get("successes.count"), numbers.get("successes.throughput.requests_per_sec")),
+        "duration_s": _over(numbers.get("count"), numbers.get("throughput.requests_per_sec")),
         "completed": completed,
-        "failed": _whole(numbers.get("failures.count")),
+        "failed": _whole(dict(_numbers(document.get("failures"))).get("count")),
         "num_prompts": _whole(numbers.get("load_summary.count")),
         "request_rate": numbers.get("load_summary.requested_rate"),
         "has_details": False,
-        "total_input_tokens": _whole(_times(completed, numbers.get("successes.prompt_len.mean"))),
-        "total_output_tokens": _whole(_times(completed, numbers.get("successes.output_len.mean"))),
+        "total_input_tokens": _whole(_times(completed, numbers.get("prompt_len.mean"))),
+        "total_output_tokens": _whole(_times(completed, numbers.get("output_len.mean"))),
         "aggregates": json.dumps(numbers),
     }
 

@@ -55,8 +55,8 @@ best as (
 
 -- stage_3_prometheus_metrics.json lies beside stage_3_lifecycle_metrics.json, and says of the server what that says of requests
 attached as (
-    select if(client = 'inference_perf_report', replace(source, 'prometheus_metrics', 'lifecycle_metrics'), source) as source,
-        run_index, quantity, value, client = 'inference_perf_report' as is_report
+    select if(client = 'inference_perf_prometheus', replace(source, 'prometheus_metrics', 'lifecycle_metrics'), source) as source,
+        run_index, quantity, value, client = 'inference_perf_prometheus' as is_report
     from best
 ),
 
@@ -106,6 +106,6 @@ select
     list(distinct quantity order by quantity) filter (where is_unexported) as unexported,
 from staging.client_runs as runs
 left join kept using (source, run_index)
-where runs.client is distinct from 'inference_perf_report'
+where runs.client is distinct from 'inference_perf_prometheus'
 group by runs.source, runs.run_index
 order by runs.source, runs.run_index

@@ -22,7 +22,7 @@
 with named as (
     select *, coalesce(nullif(regexp_extract(source, '^(.*?)[_/]*stage_[0-9]+_', 1), ''), concat_ws(' ', client, model)) as sweep,
     from staging.client_runs
-    where client is distinct from 'inference_perf_report'
+    where client is distinct from 'inference_perf_prometheus'
 ),
 
 runs as (

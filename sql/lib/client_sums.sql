@@ -22,16 +22,16 @@ from (values
     ('max_token_usage', 'kv_usage_ratio', 1.0, 1),
     ('retractions', 'preemptions', 1.0, 1),
     -- inference-perf: the life of its requests, and beside it what it asked Prometheus for
-    ('successes.latency.time_to_first_token.median', 'ttft_p50_s', 1.0, 1),
-    ('successes.latency.time_to_first_token.p99', 'ttft_p99_s', 1.0, 1),
-    ('successes.latency.inter_token_latency.median', 'itl_p50_s', 1.0, 1),
-    ('successes.latency.inter_token_latency.p99', 'itl_p99_s', 1.0, 1),
-    ('successes.latency.inter_token_latency.max', 'longest_gap_s', 1.0, 1),
-    ('successes.throughput.output_tokens_per_sec', 'output_tokens_per_s', 1.0, 1),
-    ('successes.throughput.requests_per_sec', 'requests_per_s', 1.0, 1),
+    ('latency.time_to_first_token.median', 'ttft_p50_s', 1.0, 1),
+    ('latency.time_to_first_token.p99', 'ttft_p99_s', 1.0, 1),
+    ('latency.inter_token_latency.median', 'itl_p50_s', 1.0, 1),
+    ('latency.inter_token_latency.p99', 'itl_p99_s', 1.0, 1),
+    ('latency.inter_token_latency.max', 'longest_gap_s', 1.0, 1),
+    ('throughput.output_tokens_per_sec', 'output_tokens_per_s', 1.0, 1),
+    ('throughput.requests_per_sec', 'requests_per_s', 1.0, 1),
     ('load_summary.requested_rate', 'offered_rate', 1.0, 1),
     ('load_summary.achieved_rate', 'sent_rate', 1.0, 1),
-    ('report.kv_cache_usage_percentage.p99', 'kv_usage_ratio', 1.0, 1),
-    ('report.num_preemptions_total.mean', 'preemptions', 1.0, 1),
-    ('report.queue_len.mean', 'waiting', 1.0, 1)
+    ('kv_cache_usage_percentage.p99', 'kv_usage_ratio', 1.0, 1),
+    ('num_preemptions_total.mean', 'preemptions', 1.0, 1),
+    ('queue_len.mean', 'waiting', 1.0, 1)
 ) as catalogue(key, quantity, factor, preferred);

@@ -16,6 +16,13 @@ RUNS = """
 """
 
 
+STAGE = '{"latency.time_to_first_token.p99": 0.04}'
+
+
+def report(kv_usage: float) -> str:
+    return f'{{"kv_cache_usage_percentage.p99": {kv_usage}, "num_preemptions_total.mean": 0}}'
+
+
 def test_results_at_several_levels_are_a_sweep_and_each_level_is_counted_until_the_next_begins(sql):
     sql.given("client_runs", RUNS)
     assert (
@@ -77,12 +84,12 @@ def test_preemptions_of_an_interval_that_spans_two_levels_may_be_of_either(sql):
 def test_a_report_whose_kv_usage_is_zero_in_every_stage_never_had_it(sql):
     sql.given(
         "client_runs",
-        """
-        source                           run_index  client                 request_rate  aggregates
-        v/stage_0_lifecycle_metrics.json   0  inference_perf         1   {"successes.latency.time_to_first_token.p99": 0.04}
-        v/stage_1_lifecycle_metrics.json   0  inference_perf         30  {"successes.latency.time_to_first_token.p99": 0.05}
-        v/stage_0_prometheus_metrics.json  0  inference_perf_report  -   {"report.kv_cache_usage_percentage.p99": 0, "report.num_preemptions_total.mean": 0}
-        v/stage_1_prometheus_metrics.json  0  inference_perf_report  -   {"report.kv_cache_usage_percentage.p99": 0, "report.num_preemptions_total.mean": 0}
+        f"""
+        source  run_index  client  request_rate  aggregates
+        v/stage_0_lifecycle_metrics.json  0  inference_perf  1  {STAGE}
+        v/stage_1_lifecycle_metrics.json  0  inference_perf  30  {STAGE}
+        v/stage_0_prometheus_metrics.json  0  inference_perf_prometheus  -  {report(kv_usage=0)}
+        v/stage_1_prometheus_metrics.json  0  inference_perf_prometheus  -  {report(kv_usage=0)}
         """,
     )
     assert (
@@ -106,10 +113,10 @@ def test_a_report_whose_kv_usage_is_zero_in_every_stage_never_had_it(sql):
 def test_a_report_that_shows_a_pool_in_use_is_believed_when_it_counts_no_preemption(sql):
     sql.given(
         "client_runs",
-        """
-        source                           run_index  client                 request_rate  aggregates
-        v/stage_0_lifecycle_metrics.json   0  inference_perf         1   {"successes.latency.time_to_first_token.p99": 0.04}
-        v/stage_0_prometheus_metrics.json  0  inference_perf_report  -   {"report.kv_cache_usage_percentage.p99": 0.4, "report.num_preemptions_total.mean": 0}
+        f"""
+        source  run_index  client  request_rate  aggregates
+        v/stage_0_lifecycle_metrics.json  0  inference_perf  1  {STAGE}
+        v/stage_0_prometheus_metrics.json  0  inference_perf_prometheus  -  {report(kv_usage=0.4)}
         """,
     )
     assert (
