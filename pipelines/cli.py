@@ -84,6 +84,13 @@ def build_parser() -> argparse.ArgumentParser:
     parse = _command(commands, "parse", _parse, "only read: one Parquet file per raw table, and what became of each line")
     _add_inputs(parse)
 
+    compare = _command(commands, "compare", _compare, "what one changed variable did, from two analyses or two inputs")
+    compare.add_argument("before", type=Path, metavar="BEFORE", help="an output folder of analyze, or the inputs of a run")
+    compare.add_argument("after", type=Path, metavar="AFTER", help="the same for the run after the change")
+    compare.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the result goes; made where it is missing")
+    compare.add_argument("--format", choices=("text", "json"), default="text", help="what to print; json is compare.json")
+    compare.add_argument("--fail-on", choices=("regression",), help="exit 1 where a measure surely got worse by over 5 %%")
+
     sql = _command(commands, "sql", _sql, "read-only SQL over an analysis or a lake; a prompt where no query is given")
     sql.add_argument("dir", type=Path, metavar="DIR", help="an output folder of analyze, or a lake")
     sql.add_argument("query", nargs="?", help="one or more statements; the last one's result is shown")
@@ -147,6 +154,37 @@ def _parse(arguments: argparse.Namespace) -> int:
     intake.require_whole()
     _say_unread(intake)
     return DONE
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from pipelines import compare, compare_sides, compare_words
+
+    _require_folder(arguments.out)
+    databases = [_analyzed(getattr(arguments, side), arguments.out / side) for side in ("before", "after")]
+    comparison = compare.compare(*map(compare_sides.read_side, databases))
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "compare.json").write_text(compare_words.as_json(comparison), encoding="utf-8")
+    (arguments.out / "compare.html").write_text(compare_words.page(comparison), encoding="utf-8")
+    if arguments.format == "json":
+        sys.stdout.write(compare_words.as_json(comparison))
+    else:
+        print(f"{compare_words.text(comparison)}\n\nPage: {arguments.out / 'compare.html'}")
+    return FAIL_ON if arguments.fail_on and comparison.regressions else DONE
+
+
+def _analyzed(path: Path, out: Path) -> Path:
+    """The database of an analysis; where the path holds inputs instead, they are analyzed into `out` first."""
+    from pipelines import analysis, publish
+    from pipelines.models import Run
+
+    if (path / publish.DATABASE).is_file():
+        return path / publish.DATABASE
+    if path.name.endswith(".duckdb") and path.is_file():
+        return path
+    with Progress() as progress:
+        result = analysis.analyze([path], out, Run(name=_default_name([path])), tell=progress.tell)
+    _say_unread(result.intake)
+    return result.database
 
 
 def _sql(arguments: argparse.Namespace) -> int:

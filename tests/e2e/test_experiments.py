@@ -1,0 +1,184 @@
+"""Experiments that were really run: a sweep over concurrency, one setting changed, and two published sweeps.
+
+Needs the recordings beside the project (`../shared`); skipped where they are not.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pipelines import publish, sweep
+from pipelines.cli import main
+from pipelines.compare import compare
+from pipelines.compare_sides import Setting, Side, read_side
+from pipelines.compare_words import headline
+from pipelines.duck import connect
+from pipelines.intake import read
+from pipelines.lake import Lake
+from pipelines.models import Run, materialize, models
+from pipelines.resampling import interval, quantile, redraw
+
+SHARED = Path(__file__).parents[3] / "shared"
+EVIDENCE = ("server.log", "prometheus.json.gz", "spans.jsonl*", "client-*.json")
+PUBLISHED = {
+    "stages": "reallogs/bench_results/inference_perf_kubecon/vllm__*.json",
+    "table": "reallogs/sglang_logs/*sweep*.csv",
+}
+
+pytestmark = pytest.mark.skipif(not SHARED.exists(), reason="the recordings are not here")
+
+
+@pytest.fixture(scope="module")
+def modelled(tmp_path_factory) -> Callable[[str], Lake]:
+    """The lake of a recording, made once: every table, no report."""
+    made: dict[str, Lake] = {}
+
+    def model_once(name: str) -> Lake:
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            patterns = [PUBLISHED[name]] if name in PUBLISHED else [f"truth/{name}/{pattern}" for pattern in EVIDENCE]
+            for path in (path for pattern in patterns for path in SHARED.glob(pattern)):
+                shutil.copy(path, folder)
+            made[name] = Lake(tmp_path_factory.mktemp("lake"), name)
+            read([folder], made[name])
+            with connect(threads=1) as con:
+                for each in models().values():
+                    materialize(each, lake=made[name], con=con, run=Run(name))
+        return made[name]
+
+    return model_once
+
+
+@pytest.fixture(scope="module")
+def database(modelled, tmp_path_factory) -> Callable[[str], Path]:
+    """The same as an analysis, without its report."""
+
+    def publish_once(name: str) -> Path:
+        path = tmp_path_factory.getbasetemp() / f"{name}-analysis" / publish.DATABASE
+        if not path.exists():
+            path.parent.mkdir()
+            publish.write_database(modelled(name), path)
+        return path
+
+    return publish_once
+
+
+def knee(lake: Lake) -> dict:
+    return pl.read_parquet(lake.path("marts.sweep_knee")).row(0, named=True)
+
+
+def levels(lake: Lake) -> pl.DataFrame:
+    return pl.read_parquet(lake.path("marts.sweep_levels")).sort("level")
+
+
+# a sweep
+
+
+def test_the_eight_levels_are_found_and_preempt_from_24_on(modelled):
+    found = levels(modelled("sweep"))
+    assert found["level"].to_list() == [1, 2, 4, 8, 16, 24, 32, 48]
+    assert found["preemptions_high"].to_list()[:5] == [0] * 5
+    assert all(preempted > 0 for preempted in found["preemptions_low"].to_list()[5:])
+    assert found["requests"].to_list() == [16, 16, 20, 40, 80, 120, 160, 240]
+
+
+def test_the_practical_cache_limit_lies_between_16_and_24_and_levels_between_are_proposed(modelled):
+    found = knee(modelled("sweep"))
+    assert (found["cache_limit_low"], found["cache_limit_high"]) == (16, 24)
+    assert {18, 20, 22} <= set(found["levels_to_add"])
+    assert 13 <= found["predicted_level"] <= found["predicted_on_average"] <= 24
+    assert found["knee_low"] <= found["knee_level"] <= found["knee_high"] <= 24
+
+
+def test_the_interval_of_the_knee_holds_over_resamples_of_the_recording(modelled):
+    """The recording stands for the population; samples of it are what a shorter experiment would have seen."""
+    lake = modelled("sweep")
+    requests = sweep._requests(pl.read_parquet(lake.path("core.sweep_requests")))
+    whole = [sweep._level(row["level"], [row], requests) for row in levels(lake).iter_rows(named=True)]
+    truth, held, trials = sweep.knee_of(whole), 0, 40
+    for trial in range(trials):
+        rng = random.Random(trial)
+        drawn = [replace(level, requests=tuple(redraw(level.requests, rng))) for level in whole]
+        found = sweep.knee_interval(drawn, seed=trial)
+        held += found is not None and found[0] <= truth <= found[1]
+    assert held >= 0.9 * trials - 4  # two standard deviations of chance
+
+
+def test_the_published_table_bends_between_half_and_six_tenths_of_a_request_per_second(modelled):
+    found = knee(modelled("table"))
+    assert (found["knee_level"], found["knee_before"]) == (0.5, 0.6)
+    assert (found["cache_limit_low"], found["cache_limit_high"]) == (0.5, 0.6)
+    assert found["levels"] == [0.5, 0.6, 0.8, 1, 2, 4, 8]
+
+
+def test_the_published_stages_never_exported_kv_usage(modelled):
+    lake = modelled("stages")
+    found, told = levels(lake), knee(lake)
+    assert found["kv_usage_max"].null_count() == found["preemptions"].null_count() == len(found) == 7
+    assert "never exported" in " ".join(told["remarks"])
+    assert (told["knee_level"], told["knee_before"], told["cache_limit_high"]) == (61.79, 92.19, None)
+    flags = pl.read_parquet(lake.path("marts.data_quality")).filter(pl.col("flag") == "kv_usage_never_exported")
+    assert len(flags) == 8  # the stages and their summary
+
+
+# one thing changed
+
+
+@pytest.fixture(scope="module")
+def sides(database) -> tuple[Side, Side]:
+    return read_side(database("ab-before")), read_side(database("ab-after"))
+
+
+def test_fewer_sequences_alone_support_the_diagnosis_and_have_their_price(sides):
+    found = compare(*sides)
+    assert [(change.key, change.before, change.after) for change in found.variables] == [("max_num_seqs", "32", "9")]
+    assert found.conclusion == "supports"
+    said = headline(found)
+    for figures in (
+        "max_num_seqs 32 -> 9, nothing else; preemptions 149 -> 0; supports a cache-capacity diagnosis",
+        "p99 inter-token latency 50 -> 18 ms",
+        "price: median TTFT 1.6 -> 3.5 s, duration 17.5 -> 25.5 s",
+    ):
+        assert figures in said
+    assert {"ttft_p50", "duration"} <= {move.key for move in found.regressions}
+
+
+def test_the_command_says_the_same_and_a_regression_is_its_exit_status(database, tmp_path, capsys):
+    runs = [str(database(name).parent) for name in ("ab-before", "ab-after")]
+    assert main(["compare", *runs, "--out", str(tmp_path)]) == 0
+    assert "SUPPORTS A CACHE-CAPACITY DIAGNOSIS" in capsys.readouterr().out
+    assert main(["compare", *runs, "--out", str(tmp_path), "--fail-on", "regression", "--format", "json"]) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["compare.html", "compare.json"]
+    assert (tmp_path / "compare.json").read_text() == capsys.readouterr().out
+
+
+def test_a_second_changed_setting_or_another_workload_is_not_comparable(sides):
+    before, after = sides
+    second = replace(after, settings={**after.settings, "kv_cache_dtype": Setting("fp8", "pool", is_inferred=False)})
+    found = compare(before, second)
+    assert (found.conclusion, "kv_cache_dtype auto -> fp8" in found.reason) == ("not_comparable", True)
+    longer = [replace(each, input_tokens=2 * (each.input_tokens or 0)) for each in after.requests]
+    found = compare(before, replace(after, requests=longer))
+    assert (found.conclusion, "Prompt lengths" in found.reason) == ("not_comparable", True)
+
+
+def test_the_intervals_of_differences_hold_over_resamples_of_the_recordings(sides):
+    times = [[each.ttft_s for each in side.completed] for side in sides]
+    for share in (0.5, 0.9):
+        truth, held, trials = quantile(times[1], share) - quantile(times[0], share), 0, 50
+        for trial in range(trials):
+            rng = random.Random(trial)
+            found = interval(
+                lambda drawn, share=share: quantile(drawn[1], share) - quantile(drawn[0], share),
+                [redraw(side, rng) for side in times],
+                seed=trial,
+            )
+            held += found is not None and found[0] <= truth <= found[1]
+        assert held >= 0.9 * trials - 5, share
