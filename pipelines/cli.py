@@ -84,6 +84,13 @@ def build_parser() -> argparse.ArgumentParser:
     parse = _command(commands, "parse", _parse, "only read: one Parquet file per raw table, and what became of each line")
     _add_inputs(parse)
 
+    what_if = _command(commands, "whatif", _whatif, "replay the recorded requests under another setting")
+    what_if.add_argument("paths", nargs="+", type=Path, metavar="DIR", help="an output folder of analyze, or inputs")
+    what_if.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="setting to change; may be repeated")
+    what_if.add_argument("--sweep", metavar="NAME=LOW..HIGH", help="setting to try over a range, such as max_num_seqs=4..64")
+    what_if.add_argument("--target", metavar="FIGURE=VALUE", help="what to reach, such as itl_p99_ms=100")
+    what_if.add_argument("--format", choices=("text", "json"), default="text", help="what to print")
+
     compare = _command(commands, "compare", _compare, "what one changed variable did, from two analyses or two inputs")
     compare.add_argument("before", type=Path, metavar="BEFORE", help="an output folder of analyze, or the inputs of a run")
     compare.add_argument("after", type=Path, metavar="AFTER", help="the same for the run after the change")
@@ -153,6 +160,27 @@ def _parse(arguments: argparse.Namespace) -> int:
     print(digest.row_counts(intake, arguments.out))
     intake.require_whole()
     _say_unread(intake)
+    return DONE
+
+
+def _whatif(arguments: argparse.Namespace) -> int:
+    from pipelines import cli_whatif
+    from pipelines.replay.levers import LeverError
+    from pipelines.replay.recorded import NotReplayableError
+
+    try:
+        question = cli_whatif.question(arguments.set, arguments.sweep, arguments.target)
+        try:
+            with Progress() as progress:
+                answer = cli_whatif.answer(arguments.paths, question, tell=progress.tell)
+        except NotReplayableError as reason:
+            if arguments.format == "json":
+                sys.stdout.write(cli_whatif.refusal(question, str(reason)))
+                return WRONG
+            raise CallError(f"no prediction: {reason}") from reason
+    except LeverError as error:
+        raise CallError(str(error)) from error
+    sys.stdout.write((cli_whatif.as_json if arguments.format == "json" else cli_whatif.text)(question, answer))
     return DONE
 
 

@@ -180,7 +180,7 @@ def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFr
             if reason is None:
                 if method == "preemption_counter":
                     until = sum(each.generated for each in intervals)  # noqa: PLW2901
-                made = throws(_settings(engine), draw, hit_share=seen.hit_share, until=until)
+                made = throws(settings_of(engine), draw, hit_share=seen.hit_share, until=until)
                 told = estimate(
                     made,
                     counted=seen.preemptions,
@@ -259,7 +259,8 @@ def _why_not(method: str, engine: Row, seen: Seen, records: Sequence[Record], si
     return None
 
 
-def _settings(engine: Row) -> Settings:
+def settings_of(engine: Row) -> Settings:
+    """Settings of the recorded engine, defaults where no input says them."""
     block_size = int(engine["block_size"] or DEFAULT_BLOCK_SIZE)  # type: ignore[call-overload]
     blocks = int(engine["num_gpu_blocks"] or engine["kv_capacity_tokens"] // block_size)  # type: ignore[call-overload,operator]
     version = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", str(engine["engine_version"] or ""))

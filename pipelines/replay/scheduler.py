@@ -20,7 +20,7 @@ asynchronous scheduler ends requests one step later; that is one step in hundred
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
@@ -61,7 +61,7 @@ class StepTime:
     computed: float = 0.0
     generated: float = 0.0
 
-    def of(self, computed: int, generated: int) -> float:
+    def of(self, computed: float, generated: float) -> float:
         """How far a step moves the clock."""
         return self.base + self.computed * computed + self.generated * generated
 
@@ -108,6 +108,10 @@ class Outcome:
     finished_at: tuple[float | None, ...]
     evictions: int
     peak_usage: float
+    sent_at: tuple[float | None, ...] = ()  # when each request reached the engine
+    token_gaps: tuple[tuple[float, int], ...] = ()  # (time from a token to the next of the same request, how often)
+    waiting: tuple[tuple[str, float], ...] = ()  # (what requests waited for: slots, pool or budget, how long any did)
+    peak_running: int = 0
 
     @property
     def recomputed_tokens(self) -> int:
@@ -134,6 +138,7 @@ class _Sequence:
     epoch: int = 0
     decoding_since: int | None = None  # the step that ended its prefill, while it decodes
     tokens_then: int = 0
+    last_token_at: float = 0.0  # of a victim
     lost: Preemption | None = None
 
     @property
@@ -144,12 +149,18 @@ class _Sequence:
 class Replay:
     """One engine, from an empty pool, over requests in order of arrival.
 
-    `concurrency` limits the requests of each stream in flight, as a load generator does: the next is sent when one ends, not
-    before its own arrival. Streams without an entry are open: their requests arrive when they arrive.
+    `concurrency` limits the requests of each stream in flight, as a load generator does: the next is sent `think` after one ends,
+    not before its own arrival. Streams without an entry are open: their requests arrive when they arrive.
     """
 
     def __init__(
-        self, settings: Settings, step_time: StepTime, requests: Sequence[Request], *, concurrency: dict[int, int] | None = None
+        self,
+        settings: Settings,
+        step_time: StepTime,
+        requests: Sequence[Request],
+        *,
+        concurrency: dict[int, int] | None = None,
+        think: float = 0.0,
     ) -> None:
         self.settings = settings
         self.step_time = step_time
@@ -160,17 +171,25 @@ class Replay:
         self.running: list[_Sequence] = []
         self.waiting: deque[_Sequence] = deque()
         self._limits = concurrency or {}
+        self._think = think
+        self._returns: list[tuple[float, int]] = []  # (when, request) that a client sends next, each in flight already
         self._in_flight = dict.fromkeys(self._limits, 0)
         self._held: dict[int, deque[int]] = {stream: deque() for stream in self._limits}
         self._arrivals = sorted(range(len(requests)), key=lambda i: (requests[i].arrived, i))
         self._next_arrival = 0
         self._calendar: list[tuple[int, int, int, _Sequence]] = []  # (step, admission order, epoch, sequence)
+        self._came_due: list[_Sequence] = []  # in this step
         self._prefilling: list[_Sequence] = []
+        self._decoding = 0
         self._admissions = 0
         self._is_blocked = False
         self._computed = self._first_hits = 0
         self._peak = 0.0
+        self._peak_running = 0
+        self._gaps: list[tuple[float, int]] = []
+        self._waiting_for: dict[str, float] = defaultdict(float)
         self._preemptions: list[Preemption] = []
+        self._sent: list[float | None] = [None] * len(requests)
         self._started: list[float | None] = [None] * len(requests)
         self._first: list[float | None] = [None] * len(requests)
         self._finished: list[float | None] = [None] * len(requests)
@@ -180,7 +199,7 @@ class Replay:
         while self._is_work_left():
             self._arrive()
             if not (self.running or self.waiting):
-                self.now = self.requests[self._arrivals[self._next_arrival]].arrived
+                self.now = self._next_arrival_at()
                 continue
             if not self._can_jump():
                 self._step()
@@ -195,35 +214,55 @@ class Replay:
             finished_at=tuple(self._finished),
             evictions=self.pool.evictions,
             peak_usage=self._peak,
+            sent_at=tuple(self._sent),
+            token_gaps=tuple(self._gaps),
+            waiting=tuple(sorted(self._waiting_for.items())),
+            peak_running=self._peak_running,
         )
 
     # arrivals
 
     def _is_work_left(self) -> bool:
-        return bool(self.running or self.waiting or self._next_arrival < len(self._arrivals))
+        return bool(self.running or self.waiting or self._returns or self._next_arrival < len(self._arrivals))
+
+    def _next_arrival_at(self) -> float:
+        listed = self.requests[self._arrivals[self._next_arrival]].arrived if self._next_arrival < len(self._arrivals) else inf
+        return min(listed, self._returns[0][0]) if self._returns else listed
 
     def _arrive(self) -> None:
-        while self._next_arrival < len(self._arrivals):
+        while self._next_arrival_at() <= self.now:
+            if self._returns and self._returns[0][0] <= self.now:
+                self._reach_engine(heapq.heappop(self._returns)[1])
+                continue
             index = self._arrivals[self._next_arrival]
-            request = self.requests[index]
-            if request.arrived > self.now:
-                break
+            stream = self.requests[index].stream
             self._next_arrival += 1
-            limit = self._limits.get(request.stream)
-            if limit is not None and self._in_flight[request.stream] >= limit:
-                self._held[request.stream].append(index)
+            limit = self._limits.get(stream)
+            if limit is not None and self._in_flight[stream] >= limit:
+                self._held[stream].append(index)
             else:
-                self._send(index)
+                if limit is not None:
+                    self._in_flight[stream] += 1
+                self._reach_engine(index)
 
-    def _send(self, index: int) -> None:
+    def _reach_engine(self, index: int) -> None:
         request = self.requests[index]
-        if self._never_fits(request):
-            return  # the engine refuses it at once
-        if request.stream in self._in_flight:
-            self._in_flight[request.stream] += 1
+        if self._never_fits(request):  # the engine refuses it at once
+            self._send_next(request.stream)
+            return
+        self._sent[index] = self.now
         self.waiting.append(_Sequence(index, request))
         if len(self.waiting) == 1:
             self._is_blocked = False
+
+    def _send_next(self, stream: int) -> None:
+        """A request of the stream has come back: its client sends the next."""
+        if stream not in self._limits:
+            return
+        if self._held[stream]:
+            heapq.heappush(self._returns, (self.now + self._think, self._held[stream].popleft()))
+        else:
+            self._in_flight[stream] -= 1
 
     def _never_fits(self, request: Request) -> bool:
         return ceil((request.prompt_tokens + request.output_tokens) / self.settings.block_size) > self.settings.blocks
@@ -237,21 +276,29 @@ class Replay:
         due = self._calendar[0][0] if self._calendar else inf
         per_step = self.step_time.of(len(self.running), len(self.running))
         steps = due - self.step - 1
-        if self._next_arrival < len(self._arrivals):
-            until = self.requests[self._arrivals[self._next_arrival]].arrived - self.now
-            steps = min(steps, max(1, ceil(until / per_step)) if per_step > 0 else steps)
+        if (arrival := self._next_arrival_at()) < inf:
+            steps = min(steps, max(1, ceil((arrival - self.now) / per_step)) if per_step > 0 else steps)
         if steps < 1:
             return False
         self.step += int(steps)
-        self.now += steps * per_step
         self._computed += int(steps) * len(self.running)
+        self._pass(steps * per_step)
+        self._gaps.append((per_step, int(steps) * len(self.running)))
         return True
+
+    def _pass(self, time: float, *, is_pool_short: bool = False) -> None:
+        """Let time pass, and keep what requests wait for meanwhile."""
+        self.now += time
+        if self.waiting:
+            is_full = len(self.running) >= self.settings.max_num_seqs
+            self._waiting_for["slots" if is_full else "pool" if self._is_blocked or is_pool_short else "budget"] += time
 
     def _is_stuck(self) -> bool:
         return self._is_blocked or len(self.running) >= self.settings.max_num_seqs
 
     def _step(self) -> None:
         self.step += 1
+        self._came_due.clear()
         budget = self.settings.max_num_batched_tokens
         decoded, preempted = self._schedule_running(budget)
         scheduled = decoded
@@ -262,8 +309,12 @@ class Replay:
             scheduled += sum(tokens for _, tokens in admitted)
             chunks += admitted
         self._peak = max(self._peak, self.pool.usage)
+        self._peak_running = max(self._peak_running, len(self.running))
         self._computed += scheduled
-        self.now += self.step_time.of(scheduled, decoded + sum(each.computed + tokens == each.tokens for each, tokens in chunks))
+        time = self.step_time.of(scheduled, decoded + sum(each.computed + tokens == each.tokens for each, tokens in chunks))
+        self._pass(time, is_pool_short=preempted)
+        if decoded:
+            self._gaps.append((time, decoded))
         self._after(chunks)
 
     def _schedule_running(self, budget: int) -> tuple[int, bool]:
@@ -282,13 +333,14 @@ class Replay:
                 if sequence.decoding_since is None:
                     continue
                 self._grow(sequence, 1)
-        return min(budget, sum(each.decoding_since is not None for each in self.running)), preempted
+        return min(budget, self._decoding), preempted
 
     def _due(self) -> Iterator[_Sequence]:
         """The sequences with an event in this step, in admission order; each is entered again for its next one."""
         while self._calendar and self._calendar[0][0] <= self.step:
             _, _, epoch, sequence = heapq.heappop(self._calendar)
             if epoch == sequence.epoch:
+                self._came_due.append(sequence)
                 yield sequence
                 if epoch == sequence.epoch:
                     self._enter(sequence)
@@ -369,12 +421,17 @@ class Replay:
                 continue
             self._prefilling.remove(sequence)
             sequence.decoding_since, sequence.tokens_then = self.step, sequence.computed
+            self._decoding += 1
             sequence.outputs += 1
             if self._first[sequence.index] is None:
                 self._first[sequence.index] = self.now
+            else:
+                self._gaps.append((self.now - sequence.last_token_at, 1))
             if sequence.outputs < sequence.request.output_tokens:
                 self._enter(sequence)
-        for sequence in [each for each in self.running if self._is_at_end(each)]:
+            else:
+                self._came_due.append(sequence)
+        for sequence in sorted((each for each in self._came_due if self._is_at_end(each)), key=lambda each: each.order):
             self._finish(sequence)
 
     def _is_at_end(self, sequence: _Sequence) -> bool:
@@ -386,17 +443,14 @@ class Replay:
         self._hold(sequence, self._tokens_in_step(sequence))
         self._release(sequence)
         self._finished[sequence.index] = self.now
-        stream = sequence.request.stream
-        if stream in self._in_flight:
-            self._in_flight[stream] -= 1
-            if self._held[stream]:
-                self._send(self._held[stream].popleft())
+        self._send_next(sequence.request.stream)
 
     def _preempt(self, victim: _Sequence) -> None:
         computed = victim.computed
         if victim.decoding_since is not None:
             computed = self._tokens_in_step(victim) - 1  # this step's token is not computed any more
             victim.outputs = computed + 1 - victim.request.prompt_tokens
+            victim.last_token_at = self.now
         self._hold(victim, computed)
         self._release(victim)
         lost = Preemption(victim.index, self.now, computed)
@@ -407,6 +461,7 @@ class Replay:
         self.pool.free(sequence.blocks)
         sequence.blocks = []
         sequence.computed = 0
+        self._decoding -= sequence.decoding_since is not None
         sequence.decoding_since = None
         sequence.epoch += 1
         self.running.remove(sequence)

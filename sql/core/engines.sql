@@ -73,7 +73,10 @@ settings as (
         max(try_cast(value_text as bigint)) filter (where key = 'max_num_batched_tokens') as max_num_batched_tokens,
         max(try_cast(value_text as bigint)) filter (where key = 'max_model_len') as max_model_len,
         max(try_cast(value_text as boolean)) filter (where key = 'enable_prefix_caching') as prefix_caching,
-        max(value_text) filter (where key in ('kv_connector', 'kv_transfer_config', 'kv_offloading_backend')) as kv_connector,
+        -- `native` is the back end that offloading would use: printed whether it is on or not
+        max(value_text) filter (
+            where key in ('kv_connector', 'kv_transfer_config', 'kv_offloading_backend') and value_text not in ('None', 'native')
+        ) as kv_connector,
         max(value_text) filter (where key = 'speculative_config') as speculative_config,
         max(try_cast(value_text as bigint)) filter (where key = 'tensor_parallel_size') as tensor_parallel_size,
         max(try_cast(value_text as double)) filter (where key = 'gpu_memory_utilization') as gpu_memory_utilization,
@@ -189,7 +192,7 @@ select
     coalesce(settings.max_model_len, sizes.max_model_len)::bigint as max_model_len,
     settings.prefix_caching,
     case
-        when settings.kv_connector is not null and settings.kv_connector not in ('None', 'native') then settings.kv_connector
+        when settings.kv_connector is not null then settings.kv_connector
         when settings.kv_offloading_size is not null then 'kv_offloading'
     end as kv_connector,
     case when settings.speculative_config is not null then settings.speculative_config <> 'None' end as has_speculative_decoding,

@@ -1,0 +1,338 @@
+"""`kvpressure whatif`: a question in, a page of text or JSON out. What a replay is and tells: `pipelines.replay.whatif`."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+
+from pipelines import publish
+from pipelines.analysis import build
+from pipelines.duck import connect
+from pipelines.intake import read
+from pipelines.lake import Lake
+from pipelines.models import Run, view
+from pipelines.replay import recorded
+from pipelines.replay.levers import LEVERS, LeverError, value_of
+from pipelines.replay.whatif import (
+    COUNTS,
+    FIGURES,
+    MORE_IS_BETTER,
+    Prediction,
+    Told,
+    WhatIf,
+    current_value,
+    meets,
+    smallest_change,
+    swept,
+)
+from pipelines.sqlshell import open_read_only
+from pipelines.texttable import aligned, printable
+
+Tell = Callable[[str], object]
+COLUMNS = 80
+WORDS = {"slots": "slots (max_num_seqs)", "pool": "the KV pool", "budget": "token budget (max_num_batched_tokens)"}
+SWEPT_FIGURES = ("preemptions", "duration_s", "output_tokens_per_s", "ttft_p50_ms", "itl_p99_ms")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: settings to change, one to sweep, a figure to reach."""
+
+    changes: dict[str, str]
+    sweep: tuple[str, int, int] | None
+    target: tuple[str, float] | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the replays said. `curve` is the sweep, value by value; `found` the smallest change that reaches the target."""
+
+    what_if: WhatIf
+    before: Prediction
+    after: Prediction | None
+    notes: tuple[str, ...]
+    curve: dict[int, Prediction]
+    found: int | None
+
+
+def question(sets: Sequence[str], sweep: str | None, target: str | None) -> Question:
+    """The words of the command line as a question. LeverError where they are none."""
+    changes = dict(_pair("--set", each) for each in sets)
+    for name in changes:
+        _known("--set", name, LEVERS)
+    asked = None
+    if sweep is not None:
+        name, value = _pair("--sweep", sweep)
+        _known("--sweep", name, LEVERS)
+        if not (match := re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", value)) or not 1 <= int(match[1]) <= int(match[2]):
+            raise LeverError(f"--sweep {name}={value}: not a range of whole numbers; write it as {name}=4..64")
+        asked = (name, int(match[1]), int(match[2]))
+    reach = None
+    if target is not None:
+        name, value = _pair("--target", target)
+        _known("--target", name, FIGURES)
+        if not re.fullmatch(r"\d{1,12}(\.\d{1,9})?", value):
+            raise LeverError(f"--target {name}={value}: not a number")
+        reach = (name, float(value))
+    if not changes and asked is None:
+        raise LeverError("nothing asked: give --set NAME=VALUE or --sweep NAME=LOW..HIGH")
+    return Question(changes, asked, reach)
+
+
+def answer(paths: Sequence[Path], asked: Question, *, tell: Tell = lambda _: None) -> Answer:
+    """Replay the run at `paths` as asked. NotReplayableError where nothing would hold, LeverError where the question is none."""
+    what_if = WhatIf.of(recording(paths, tell=tell))
+    after, notes = None, ()
+    if asked.changes:
+        tell("replaying the change")
+        after, notes = what_if.predict(asked.changes)
+    curve: dict[int, Prediction] = {}
+    found = None
+    if asked.sweep:
+        name, low, high = asked.sweep
+        current = current_value(what_if, name)
+
+        def ask(value: int) -> Prediction:
+            tell(f"replaying {name}={value}")
+            return what_if.predict(asked.changes | {name: str(value)})[0]
+
+        curve = {value: ask(value) for value in swept(low, high, current)}
+        if asked.target:
+            found = smallest_change(ask, curve, current if current is not None else low, *asked.target)
+            if found is not None and found not in curve:
+                curve = dict(sorted((curve | {found: ask(found)}).items()))
+    return Answer(what_if, what_if.recorded(), after, notes, curve, found)
+
+
+def recording(paths: Sequence[Path], *, tell: Tell = lambda _: None) -> recorded.Recording:
+    """The run of an analysis folder, or of inputs, which are analyzed first."""
+    first = paths[0]
+    if len(paths) == 1 and ((first / publish.DATABASE).is_file() or first.name == publish.DATABASE):
+        with open_read_only(first) as con:
+            return recorded.read(con)
+    with tempfile.TemporaryDirectory(prefix="kvpressure-") as folder:
+        lake = Lake(Path(folder) / "lake", "run")
+        read(paths, lake, tell=tell).require_whole()
+        build(lake, Run("run"), tell=tell)
+        publish.write_database(lake, Path(folder) / publish.DATABASE)
+        with duckdb.connect(str(Path(folder) / publish.DATABASE), read_only=True) as con:
+            con.execute("set timezone = 'UTC'")
+            return recorded.read(con, _steps(lake))
+
+
+def _steps(lake: Lake) -> pl.DataFrame:
+    """Iteration lines as steps; only inputs have them, an analysis keeps what follows from them."""
+    with connect() as con:
+        view("staging.iteration_steps", lake=lake, con=con)
+        return con.sql("""
+            select context_tokens as prompt_tokens, generation_tokens as generated_tokens, elapsed_ms / 1000 as seconds
+            from staging.iteration_steps
+            where elapsed_ms > 0 and context_tokens + generation_tokens > 0
+            order by stepped_at, iteration
+        """).pl()
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not value:
+        raise LeverError(f"{option} {printable(text)}: write it as NAME=VALUE")
+    return name.strip().replace("-", "_"), value.strip()
+
+
+def _known(option: str, name: str, names: Sequence[str] | dict[str, Any]) -> None:
+    if name not in names:
+        raise LeverError(f"{option} {printable(name)}: not known; one of {', '.join(names)}")
+
+
+# text
+
+
+def text(asked: Question, told: Answer) -> str:
+    """The answer on a page of 80 columns."""
+    recording = told.what_if.model.recording
+    parts = [_paragraph(_load(recording)), *(_paragraph(f"Note: {each}.") for each in recording.assumed)]
+    parts.append(_check_table(told.what_if))
+    if told.after:
+        title = ", ".join(f"{name}={value}" for name, value in asked.changes.items())
+        parts += [_change_table(title, told), *(_paragraph(f"Note: {each}.") for each in told.notes)]
+        parts.append(_paragraph(f"What limits: {_limit(told.before)} before, {_limit(told.after)} after."))
+        if asked.target and not asked.sweep:
+            is_met = meets(told.after, *asked.target)
+            parts.append(_paragraph(f"Target {_target(asked.target)}: {'met' if is_met else 'not met'}."))
+    if asked.sweep:
+        parts.append(_curve_table(asked, told))
+        if asked.target:
+            parts.append(_paragraph(_found(asked, told)))
+    return "\n".join(parts)
+
+
+def _paragraph(words: str) -> str:
+    return textwrap.fill(words, COLUMNS) + "\n"
+
+
+def _load(recording: recorded.Recording) -> str:
+    clients = [client for episode in recording.episodes for client in episode]
+    closed = [client.concurrency for client in clients if client.concurrency]
+    kinds = []
+    if closed:
+        kinds.append(f"{len(closed)} that keep{'s' if len(closed) == 1 else ''} {_list(closed)} in flight")
+    if len(closed) < len(clients):
+        kinds.append(f"{len(clients) - len(closed)} that send{'s' if len(clients) - len(closed) == 1 else ''} by the clock")
+    step = recording.calibration.step_time
+    return (
+        f"Replayed: {recording.requests} requests of {len(clients)} client{'' if len(clients) == 1 else 's'} "
+        f"({'; '.join(kinds)}). A step takes {1e3 * step.base:.2f} ms, {1e6 * step.computed:.1f} us a token computed and "
+        f"{1e6 * step.generated:.0f} us a token generated, by {recording.calibration.method}; "
+        f"stretches lie {recording.calibration.residual:.0%} off that."
+    )
+
+
+def _list(values: Sequence[int]) -> str:
+    return ", ".join(str(each) for each in sorted(set(values)))
+
+
+def _check_table(what_if: WhatIf) -> str:
+    rows = [
+        [each.name, _value(each.name, each.recorded), _value(each.name, each.replayed), f"{each.miss:.0%}"]
+        for each in what_if.checks
+    ]
+    return "The run itself, replayed: what it misses is in every interval below.\n" + aligned(
+        ["", "recorded", "replayed", "off"], rows, numeric=[False, True, True, True]
+    )
+
+
+def _change_table(title: str, told: Answer) -> str:
+    assert told.after is not None
+    measured = told.what_if.model.recording.measured
+    rows = []
+    for name in FIGURES:
+        after = told.after.figures[name]
+        before = measured[name].best if name in measured else told.before.figures[name].best
+        rows.append([name, _value(name, before), _value(name, after.best), _interval(name, after)])
+    return (
+        textwrap.fill(f"With {title}:", COLUMNS)
+        + "\n"
+        + aligned(["", "before", "after", "interval"], rows, numeric=[False, True, True, True])
+    )
+
+
+def _curve_table(asked: Question, told: Answer) -> str:
+    assert asked.sweep is not None
+    name = asked.sweep[0]
+    shown = SWEPT_FIGURES
+    if asked.target and asked.target[0] not in shown:
+        shown = (*shown[:-1], asked.target[0])
+    rows = [
+        [str(value), *(_value(figure, each.figures[figure].best) for figure in shown), each.limit or "-"]
+        for value, each in told.curve.items()
+    ]
+    header = [name, *(figure.removeprefix("output_") for figure in shown), "limit"]
+    return "Swept:\n" + aligned(header, rows, numeric=[True] * (len(shown) + 1))
+
+
+def _found(asked: Question, told: Answer) -> str:
+    assert asked.sweep is not None
+    assert asked.target is not None
+    name, low, high = asked.sweep
+    if told.found is None:
+        return f"Target {_target(asked.target)}: not met anywhere from {name}={low} to {high}."
+    best = told.curve[told.found]
+    scenario, facts = told.what_if.model.recording.scenario, told.what_if.model.recording.facts
+    now = value_of(scenario, name, facts)
+    figure = best.figures[asked.target[0]]
+    return (
+        f"Target {_target(asked.target)}: the smallest change that meets it is {name}={told.found}"
+        f"{f' (now {now})' if now else ''}, with {asked.target[0]} {_value(asked.target[0], figure.best)} "
+        f"({_interval(asked.target[0], figure)}). Then {_limit(best)} limits."
+    )
+
+
+def _target(target: tuple[str, float]) -> str:
+    return f"{target[0]} {'>=' if target[0] in MORE_IS_BETTER else '<='} {target[1]:g}"
+
+
+def _limit(prediction: Prediction) -> str:
+    limit = prediction.limit
+    return f"{WORDS[limit]} ({prediction.waiting_s[limit]:.1f} s of waiting)" if limit else "nothing that requests wait for"
+
+
+def _value(name: str, value: float) -> str:
+    if name in COUNTS or value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}"
+
+
+def _interval(name: str, told: Told) -> str:
+    return f"{_value(name, told.low)} to {_value(name, told.high)}"
+
+
+# json
+
+
+def as_json(asked: Question, told: Answer) -> str:
+    """The answer as one JSON object."""
+    recording = told.what_if.model.recording
+    calibration = recording.calibration
+    step_time = told.what_if.model.step_time()
+    return _json(
+        {
+            "question": {
+                "set": asked.changes,
+                "sweep": asked.sweep and {"setting": asked.sweep[0], "low": asked.sweep[1], "high": asked.sweep[2]},
+                "target": asked.target and {"figure": asked.target[0], "value": asked.target[1]},
+            },
+            "reason": None,
+            "load": {
+                "requests": recording.requests,
+                "clients": [
+                    {"requests": len(client.records), "concurrency": client.concurrency}
+                    for episode in recording.episodes
+                    for client in episode
+                ],
+            },
+            "step_time": {
+                "base_ms": 1e3 * step_time.base,
+                "computed_token_ms": 1e3 * step_time.computed,
+                "generated_token_ms": 1e3 * step_time.generated,
+                "method": calibration.method,
+                "residual": calibration.residual,
+                "scale": told.what_if.model.scale,
+            },
+            "assumed": list(recording.assumed),
+            "self_check": [vars(each) for each in told.what_if.checks],
+            "recorded": {name: vars(each) for name, each in recording.measured.items()},
+            "before": _prediction(told.before),
+            "after": told.after and _prediction(told.after),
+            "notes": list(told.notes),
+            "curve": [{"value": value, **_prediction(each)} for value, each in told.curve.items()],
+            "smallest_change": told.found,
+        }
+    )
+
+
+def refusal(asked: Question, reason: str) -> str:
+    """The JSON object of a run that gets no prediction."""
+    return _json({"question": {"set": asked.changes}, "reason": reason, "before": None, "after": None, "curve": []})
+
+
+def _prediction(each: Prediction) -> dict[str, Any]:
+    return {
+        "figures": {name: vars(told) for name, told in each.figures.items()},
+        "waiting_s": each.waiting_s,
+        "limit": each.limit,
+        "peak_kv_usage_ratio": each.peak_usage,
+        "peak_running": each.peak_running,
+    }
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
