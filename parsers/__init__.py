@@ -47,6 +47,17 @@ FORMAT_MODULES = (
     "parsers.lmcache_log",
     "parsers.inference_perf_json",
     "parsers.sweep_csv",
+    "parsers.inference_perf_requests",
+    "parsers.sglang_bench_jsonl",
+    "parsers.aiperf_requests",
+    "parsers.aiperf_server_metrics",
+    "parsers.guidellm_json",
+    "parsers.inferencex_json",
+    "parsers.genai_perf_json",
+    "parsers.benchmark_report",
+    "parsers.llmservingsim",
+    "parsers.request_traces",
+    "parsers.nvidia_smi",
 )
 
 

@@ -124,6 +124,10 @@ COLUMNS: dict[str, Column] = {
     "error_kind": Column(TEXT, "", "Exception class or HTTP reason of a failed request; never its text."),
     "server_queue_s": Column(REAL, "s", "Queue time the server returned for it."),
     "server_ttft_s": Column(REAL, "s", "Time from scheduling to first token the server returned for it."),
+    # one request of a workload
+    "arrival_s": Column(REAL, "s", "Arrival, since the first request of the trace."),
+    "session": Column(TEXT, "", "Conversation the request is part of; null where the trace names none."),
+    "block_hashes": Column(pa.list_(HASH), "", "Ids of its prompt's blocks, each for the whole prefix up to it, folded to 64 bits."),
     # one span
     "end_at": Column(UTC, "", "When the span ended."),
     "e2e_s": Column(REAL, "s", "Arrival to last token, server side."),
@@ -175,6 +179,9 @@ TABLES: dict[str, tuple[str, ...]] = {
     "bench_requests": (
         "source", "run_index", "request_index", "request_id", "start_at", "start_mono_s", "client_queue_s", "input_tokens",
         "output_tokens", "ttft_s", "latency_s", "gaps_s", "gap_kind", "is_failed", "error_kind", "server_queue_s", "server_ttft_s",
+    ),
+    "workload_requests": (
+        *_WHERE, "arrival_s", "start_at", "session", "input_tokens", "output_tokens", "block_size", "block_hashes",
     ),
     "spans": (
         *_WHERE, "instance", "name", "request_id", "start_at", "end_at", "input_tokens", "output_tokens", "max_tokens", "ttft_s",

@@ -22,13 +22,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from http import HTTPStatus
 
 from parsers import Format
+from parsers.bench_rows import BATCH_REQUESTS, error_kind, real, reals, text, whole
 from parsers.json_text import BrokenJsonError, documents, read_text
 from parsers.source import Account, InputError, Sink, Source
 
-BATCH_REQUESTS = 2_000  # each may hold thousands of gaps
 _DATE = "%Y%m%d-%H%M%S"
 
 # Present in every version; `date` in this form is vLLM's alone.
@@ -39,10 +38,6 @@ _NOT_AGGREGATES = {
     "total_input_tokens", "total_output_tokens", "run_number", "ramp_up_start_rps", "ramp_up_end_rps",
 }  # fmt: skip
 
-_EXCEPTION = re.compile(r"^(?:\w+\.)*([A-Z]\w{0,49}(?:Error|Exception|Timeout|Interrupt|Exit))(?::|$)", re.MULTILINE)
-_STATUS_CODE = re.compile(r"\b([45]\d\d)\b")
-_REASONS = {status.phrase.lower(): status.phrase for status in HTTPStatus}
-
 _HEAD_DATE = re.compile(rb'"date"\s*:\s*"\d{8}-\d{6}"')
 _HEAD_KEYS = tuple(
     re.compile(rb'"%s"\s*:' % key)
@@ -52,10 +47,10 @@ _HEAD_KEYS = tuple(
 
 def parse(source: Source, sink: Sink) -> Account:
     """Read one file into the sink. InputError where not even its first object is whole."""
-    text, fault = read_text(source)
+    content, fault = read_text(source)
     account = Account(error=fault)
     try:
-        for result in _results(text):
+        for result in _results(content):
             account.lines += 1
             if isinstance(result, dict) and all(key in result for key in _ESSENTIAL):
                 _read_result(result, account.used, source.name, sink)
@@ -69,9 +64,9 @@ def parse(source: Source, sink: Sink) -> Account:
     return account
 
 
-def _results(text: str) -> Iterator[object]:
+def _results(content: str) -> Iterator[object]:
     """The objects of the file, those of a list one by one."""
-    for document in documents(text):
+    for document in documents(content):
         if isinstance(document, list):
             yield from document
         else:
@@ -84,22 +79,22 @@ def _read_result(result: Mapping[str, object], run_index: int, name: str, sink: 
         key: value for key in (*_PER_REQUEST, "server_queue_times", "server_ttfts") if isinstance(value := result.get(key), list)
     }
     count = max((len(arrays[key]) for key in _PER_REQUEST if key in arrays), default=0)
-    completed = _int(result.get("completed"))
+    completed = whole(result.get("completed"))
     run = {
         "source": name,
         "run_index": run_index,
         "client": "vllm_bench",
-        "model": _text(result.get("model_id")),
+        "model": text(result.get("model_id")),
         "date_local": _date(result.get("date")),
-        "duration_s": _real(result.get("duration")),
+        "duration_s": real(result.get("duration")),
         "completed": completed,
-        "failed": _int(result.get("failed")),
-        "num_prompts": _int(result.get("num_prompts")),
-        "request_rate": _real(result.get("request_rate")),
-        "max_concurrency": _int(result.get("max_concurrency")),
+        "failed": whole(result.get("failed")),
+        "num_prompts": whole(result.get("num_prompts")),
+        "request_rate": real(result.get("request_rate")),
+        "max_concurrency": whole(result.get("max_concurrency")),
         "has_details": count > 0,
-        "total_input_tokens": _int(result.get("total_input_tokens")),
-        "total_output_tokens": _int(result.get("total_output_tokens")),
+        "total_input_tokens": whole(result.get("total_input_tokens")),
+        "total_output_tokens": whole(result.get("total_output_tokens")),
         "aggregates": _aggregates(result) if completed else None,
     }
     sink.write_rows("bench_runs", [run])
@@ -115,19 +110,19 @@ def _request(arrays: Mapping[str, list], index: int) -> dict[str, object]:
         values = arrays.get(key, ())
         return values[index] if index < len(values) else None
 
-    gaps = _reals(of("itls"))
-    ttft = _real(of("ttfts"))
-    output = _int(of("output_lens"))
-    latency = _real(of("latencies"))
-    error = _text(of("errors"))
+    gaps = reals(of("itls"))
+    ttft = real(of("ttfts"))
+    output = whole(of("output_lens"))
+    latency = real(of("latencies"))
+    error = text(of("errors"))
     failed = _is_failed(error, output, ttft, latency)
     if latency is None and ttft and gaps is not None:
         latency = ttft + sum(gaps)
     return {
         "request_index": index,
-        "start_mono_s": _real(of("start_times")),
-        "client_queue_s": _real(of("queue_times")),
-        "input_tokens": _int(of("input_lens")),
+        "start_mono_s": real(of("start_times")),
+        "client_queue_s": real(of("queue_times")),
+        "input_tokens": whole(of("input_lens")),
         "output_tokens": output,
         "ttft_s": ttft or None,
         "latency_s": None if failed else latency or None,
@@ -135,8 +130,8 @@ def _request(arrays: Mapping[str, list], index: int) -> dict[str, object]:
         "gap_kind": "chunk" if gaps else None,
         "is_failed": failed,
         "error_kind": error_kind(error) if error else None,
-        "server_queue_s": _real(of("server_queue_times")),
-        "server_ttft_s": _real(of("server_ttfts")),
+        "server_queue_s": real(of("server_queue_times")),
+        "server_ttft_s": real(of("server_ttfts")),
     }
 
 
@@ -147,16 +142,6 @@ def _is_failed(error: str | None, output: int | None, ttft: float | None, latenc
     if output is not None and ttft is not None:
         return output == 0 and ttft == 0
     return latency == 0 if latency is not None else None
-
-
-def error_kind(text: str) -> str:
-    """What kind of error a text reports: its exception class, its HTTP reason or status, or `other`; never its words."""
-    if exceptions := _EXCEPTION.findall(text):
-        return exceptions[-1]
-    if reason := _REASONS.get(text.strip().lower()):
-        return reason
-    code = _STATUS_CODE.search(text)
-    return f"HTTP {code[1]}" if code else "other"
 
 
 def _aggregates(result: Mapping[str, object]) -> str:
@@ -174,34 +159,6 @@ def _date(value: object) -> datetime | None:
         return datetime.strptime(str(value), _DATE)  # noqa: DTZ007  # the client writes no zone
     except ValueError:
         return None
-
-
-def _real(value: object) -> float | None:
-    """A finite number; `--metadata` may have turned it into text, and `inf` stands for no limit."""
-    try:
-        real = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
-    except (ValueError, OverflowError):
-        return None
-    return real if math.isfinite(real) else None
-
-
-def _int(value: object) -> int | None:
-    real = _real(value)
-    return int(real) if real is not None and abs(real) < 2**53 else None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _reals(value: object) -> list[float] | None:
-    if not isinstance(value, list):
-        return None
-    try:
-        reals = [float(each) for each in value]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return reals if math.isfinite(sum(reals)) else None
 
 
 def detect(head: bytes) -> float:

@@ -100,6 +100,42 @@ SAMPLES = {
         json.dumps({"event_id": 9, "data": {"type": "removed", "block_hashes": [34]}, "window_size": 4096})
     ],
     "lmcache_log": [LMCACHE_LOG],
+    "inference_perf_requests": ['[{"start_time":1.5,"end_time":2.5,"request":"{}","response":"","info":{},"error":null}]'],
+    "sglang_bench_jsonl": [
+        '{"backend":"sglang","dataset_name":"random","request_rate":Infinity,"duration":60,"completed":9}',
+        '{"tag":null,"backend":"vllm","duration":60,"completed":9,"total_output_tokens_retokenized":90}\n' * 2,
+    ],
+    "aiperf_requests": [
+        '{"metadata":{"request_start_ns":1764417600000000000},"metrics":{"ttft":{"value":1,"unit":"ms"}}}',
+        '{"metadata":{"x_request_id":"a","timestamp_ns":1764417600000000000,"credit_phase":"profiling"},"metrics":{},"error":{}}\n',
+    ],
+    "aiperf_server_metrics": [
+        '{"endpoint_url":"http://a/metrics","timestamp_ns":1764417600000000000,"metrics":{"vllm:num_preemptions":[{"value":3}]}}\n',
+        '{"gpu_index":0,"timestamp_ns":1764417600000000000,"telemetry_data":{"gpu_utilization":97.0}}\n',
+    ],
+    "guidellm_json": [
+        '{"metadata":{"version":2,"guidellm_version":"0.8.0"},"benchmarks":[]}',
+        '{"benchmarks":[{"args":{},"run_stats":{"start_time":1764417600.5},"requests":{"successful":[]}}]}',
+    ],
+    "inferencex_json": ['{"hw":"h200","conc":64,"model":"m","framework":"vllm","tput_per_gpu":812.4,"mean_ttft":0.61}'],
+    "genai_perf_json": [
+        '{"experiments":[{"requests":[{"timestamp":1708451700123456789,"response_timestamps":[1708451700223456789]}]}]}'
+    ],
+    "benchmark_report": ["results:\n  request_performance:\n    aggregate: {}\n  observability: {}\nversion: 0.2.1\n"],
+    "llmservingsim": [
+        "t,prompt_throughput,gen_throughput,running,waiting,kv_cache_pct\n1.0,3392.0,2.0,5,2,13.22\n",
+        '{"request_id":"bench-0","input_toks":2358,"output_toks":531,"arrival_time":1787267980.08,"queued_ts":27536.6}\n',
+        '{"schema_version":1,"model":"m","vllm_version":"0.19.0","engine_kwargs":{"model":"m","max_num_seqs":256}}',
+    ],
+    "request_trace": [
+        '{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2]}\n',
+        "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n",
+        "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n",
+    ],
+    "nvidia_smi": [
+        "timestamp, index, utilization.gpu [%], memory.used [MiB]\n2026/11/29 13:23:56.789, 0, 97 %, 71234 MiB\n",
+        "#Date       Time        gpu    pwr     sm\n#YYYYMMDD   HH:MM:SS    Idx      W      %\n 20261129   13:23:56   0   412   97\n",
+    ],
     "inference_perf_json": [
         json.dumps({"load_summary": {"count": 60, "requested_rate": 1.0}, "successes": {"count": 60}, "failures": {"count": 0}}),
         json.dumps({"load_summary": {}, "successes": {"count": 937, "queue_len": {"mean": 0}}, "failures": {}}, indent=2),
@@ -110,13 +146,10 @@ SAMPLES = {
     ],
 }
 FOREIGN = {
-    "SGLang benchmark": '{"backend":"sglang","dataset_name":"random","request_rate":4,"duration":60,"completed":9}',
-    "AIPerf record": '{"metadata":{"request_start_ns":1764417600000000000},"metrics":{"ttft":{"value":1,"unit":"ms"}}}',
     "vllm bench throughput": '{"elapsed_time":1.5,"num_requests":8,"total_num_tokens":300,"requests_per_second":5}',
     "a response": '{"id":"cmpl-1","object":"text_completion","model":"m","usage":{"prompt_tokens":5,"completion_tokens":7}}',
     "OTLP metrics": '{"resourceMetrics":[{"scopeMetrics":[]}]}',
     "an OpenAPI document": '{"openapi":"3.1.0","schemas":{"BlockStored":{"type":"object","properties":{"block_hashes":{}}}}}',
-    "a request trace": '{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2]}',
     "CSV": "t,running,waiting,kv_cache_pct\n1.0,5,2,13.22\n",
     "two words a line": "alpha 1\nbeta 2\ngamma 3\n",
     "a comment": "# HELP me\nplease, it does not start\n",
@@ -154,6 +187,10 @@ def test_a_detector_answers_a_share_whatever_the_bytes(sample, cut, junk):
 
 # Of the recordings, by the folder and name they are kept under: what each file is. Everything else is none of these formats.
 RECORDED = {
+    "reallogs/bench_results/llm-d__guidellm*.json": "guidellm_json",
+    "reallogs/bench_results/llm-d__br*_example.yaml": "benchmark_report",
+    "reallogs/vllm_timeseries/*/*": "llmservingsim",
+    "traces/*": "request_trace",
     "truth/*/metrics/*.txt": "prometheus_text",
     "truth/*/prometheus.json.gz": "prometheus_json",
     "truth/*/client-*.json": "vllm_bench_json",

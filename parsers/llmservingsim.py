@@ -1,0 +1,161 @@
+"""LLMServingSim's recordings of vLLM: a folder of load once a second, of every request, and of the engine's settings.
+
+    t,prompt_throughput,gen_throughput,running,waiting,kv_cache_pct                          timeseries.csv -> engine_samples
+    5.0,5798.0,970.0,40,12,100.0
+    {"request_id":"bench-0","input_toks":2358,"output_toks":531,"arrival_time":1787267980.08,"queued_ts":27536.6607,
+     "scheduled_ts":27536.6608,"first_token_ts":27537.35,"last_token_ts":27554.23}           requests.jsonl -> spans
+    {"schema_version":1,"model":"meta-llama/Llama-3.1-8B","vllm_version":"0.19.0","engine_kwargs":{"max_num_seqs":256,…},
+     "started_at":"2026-04-25T18:47:18.273385Z",…}                                           meta.json -> engine_config
+
+The arrival is on an absolute clock, the other moments of a request on the engine's monotonic one: only their distances are
+used. The load's clock starts with the run.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import Any
+
+from parsers import Format
+from parsers.bench_rows import begins_as_json, epoch, has_keys, of, real, seconds_between, text, whole
+from parsers.columns import PLACEHOLDER_YEAR
+from parsers.json_text import decode_line, decoded
+from parsers.source import Account, InputError, Sink, Source
+
+HEADER = b"t,prompt_throughput,gen_throughput,running,waiting,kv_cache_pct"
+START_OF_CLOCK = datetime(PLACEHOLDER_YEAR, 1, 1)  # noqa: DTZ001 - it has no zone
+SETTINGS = {
+    "vllm_version": "engine_version", "tensor_parallel_size": "tensor_parallel_size", "data_parallel_size": "data_parallel_size",
+    "max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "max_num_batched_tokens", "max_model_len": "max_model_len",
+    "model": "model", "enable_prefix_caching": "prefix_caching", "block_size": "block_size",
+    "gpu_memory_utilization": "gpu_memory_utilization",
+}  # fmt: skip
+
+Row = tuple[str, int, dict[str, object]]  # table, line
+
+
+def parse(source: Source, sink: Sink) -> Account:
+    """Read one of the three files."""
+    account, rows = Account(), dict[str, list[dict[str, object]]]()
+    try:
+        with source.open() as stream:
+            first = next(iter(stream), b"")
+            lines = (decoded(line) for line in chain((first,), stream))
+            if first.strip() == HEADER:
+                found = _load(lines, account)
+            elif b'"arrival_time"' in first:
+                found = _requests(lines, account)
+            else:
+                found = _settings("".join(lines), account)
+            for table, line, row in found:
+                rows.setdefault(table, []).append({"source": source.name, "line": line, **row})
+    except InputError as fault:
+        if not account.lines:
+            raise
+        account.error = str(fault)
+    for table, each in rows.items():
+        sink.write_rows(table, each)
+    return account
+
+
+def _load(lines: Iterator[str], account: Account) -> Iterator[Row]:
+    for number, cells in enumerate(csv.DictReader(lines), start=2):
+        account.lines = number
+        seconds, usage = real(cells["t"]), real(cells["kv_cache_pct"])
+        if seconds is None or None in cells.values():
+            account.misread(number)
+            continue
+        account.used += 1
+        yield (
+            "engine_samples",
+            number,
+            {
+                "at_local": START_OF_CLOCK + timedelta(seconds=seconds),
+                "prompt_tokens_per_s": real(cells["prompt_throughput"]),
+                "generation_tokens_per_s": real(cells["gen_throughput"]),
+                "running": whole(cells["running"]),
+                "waiting": whole(cells["waiting"]),
+                "kv_usage_ratio": usage / 100 if usage is not None else None,
+            },
+        )
+    account.lines, account.ignored = max(account.lines, 1), 1  # the header
+
+
+def _requests(lines: Iterator[str], account: Account) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        account.lines = number
+        request = decode_line(line.encode())
+        arrived = epoch(real(of(request, "arrival_time")))
+        if arrived is None:
+            account.misread(number)
+            continue
+        account.used += 1
+        queued, scheduled, first, last = (
+            of(request, f"{moment}_ts") for moment in ("queued", "scheduled", "first_token", "last_token")
+        )
+        e2e = seconds_between(queued, last)
+        yield (
+            "spans",
+            number,
+            {
+                "name": "llm_request",
+                "request_id": text(of(request, "request_id")),
+                "start_at": arrived,
+                "end_at": arrived + timedelta(seconds=e2e) if e2e is not None else None,
+                "input_tokens": whole(of(request, "input_toks")),
+                "output_tokens": whole(of(request, "output_toks")),
+                "ttft_s": seconds_between(queued, first),
+                "e2e_s": e2e,
+                "queue_s": seconds_between(queued, scheduled),
+                "prefill_s": seconds_between(scheduled, first),
+                "decode_s": seconds_between(first, last),
+                "inference_s": seconds_between(scheduled, last),
+            },
+        )
+
+
+def _settings(content: str, account: Account) -> Iterator[Row]:
+    meta: Any = decode_line(content.encode())
+    account.lines = 1
+    if not isinstance(meta, dict):
+        account.misread(1)
+        return
+    account.used = 1
+    try:
+        started = datetime.fromisoformat(str(meta.get("started_at")))
+    except ValueError:
+        started = None
+    settings = {**(of(meta, "engine_kwargs") or {}), **{key: meta[key] for key in ("model", "vllm_version") if key in meta}}
+    for name, value in settings.items():
+        if name in SETTINGS and value is not None:
+            yield "engine_config", 1, {"at_utc": started, "key": SETTINGS[name], "value_text": str(value)}
+
+
+def detect(head: bytes) -> float:
+    """The header of the load, the first request, or the settings."""
+    if head.startswith(HEADER):
+        return 0.95
+    if not begins_as_json(head):
+        return 0.0
+    first = head.lstrip().split(b"\n", 1)[0]
+    return (
+        0.95
+        if has_keys(first, "input_toks", "arrival_time", "queued_ts") or has_keys(head, "engine_kwargs", "vllm_version")
+        else 0.0
+    )
+
+
+FORMAT = Format(
+    name="llmservingsim",
+    title="LLMServingSim recordings of vLLM (timeseries.csv, requests.jsonl, meta.json)",
+    engine_kind="vllm",
+    versions="schema 1",
+    can_tell="load, queue and KV usage once a second; queue, prefill and decode time of each request",
+    cannot_tell="preemptions, which neither file counts; the time of day of the load",
+    tables=("engine_samples", "spans", "engine_config"),
+    detect=detect,
+    parse=parse,
+)
