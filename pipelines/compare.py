@@ -22,6 +22,7 @@ ALPHA = 0.01  # of each test of the workload
 LEAST_DISTANCE = 0.05  # with thousands of requests less is significant, and moves no percentile worth a word
 REGRESSION = 0.05  # a measure that got worse by less is not called a regression
 POOL_CHANGE = 0.05  # start-up profiling makes a pool vary by less from one start to the next
+FEW = 3  # of a list that a sentence may hold
 ENDED, HALVED = 0.1, 0.5  # share of the pressure that is left: below the first it ended, above the second it stayed
 SEED = 2
 
@@ -124,10 +125,11 @@ def compare(before: Side, after: Side) -> Comparison:
 def changed(before: Side, after: Side) -> tuple[tuple[Change, ...], tuple[Change, ...]]:
     """The variables that differ, and the facts that follow from them.
 
-    A key that one side does not state differs only where that side states others: engines print what was changed from its
-    default. A pool of another size that no changed setting explains is a variable of its own.
+    A key that only one side states differs where both state about the same: engines print what was changed from its
+    default, while a log without its start states nearly nothing. A pool of another size that no changed setting
+    explains is a variable of its own.
     """
-    is_stated = min(_stated(before), _stated(after)) > 0
+    is_stated = both_state(before, after)
     changes = []
     for key in sorted({*before.settings, *after.settings}):
         old, new = before.settings.get(key), after.settings.get(key)
@@ -148,8 +150,15 @@ def changed(before: Side, after: Side) -> tuple[tuple[Change, ...], tuple[Change
     return tuple(variables), tuple(following)
 
 
-def _stated(side: Side) -> int:
-    return sum(setting.role not in ("derived", "identity") and not setting.is_inferred for setting in side.settings.values())
+def both_state(before: Side, after: Side) -> bool:
+    """Whether both sides state their settings: at least half of what either states."""
+    old, new = _stated(before), _stated(after)
+    return len(old & new) >= len(old | new) / 2 > 0
+
+
+def _stated(side: Side) -> set[str]:
+    told = ("derived", "identity")
+    return {key for key, setting in side.settings.items() if setting.role not in told and not setting.is_inferred}
 
 
 def _by(change: Change) -> float:
@@ -202,6 +211,11 @@ def _offered(before: Side, after: Side) -> Drift | None:
 
 
 def _told_load(loads: Sequence[tuple[int | None, float | None]]) -> str:
+    for place, what in ((0, "limits of requests at once"), (1, "rates")):
+        values = sorted({value for load in loads if (value := load[place]) is not None})
+        if len(values) > FEW:
+            return f"{len(values)} {what}, {values[0]:g} to {values[-1]:g}"
+
     def told(load: tuple[int | None, float | None]) -> str:
         concurrency, rate = load
         parts = [f"at most {concurrency} at once" if concurrency else "", f"{rate:g} requests/s" if rate else ""]
@@ -389,14 +403,17 @@ def conclude(
     if different:
         found = "; ".join(f"{drift.what}: {drift.finding}" for drift in different)
         return "not_comparable", f"The workload changed, so that no move can be laid to a setting. {_capital(found)}."
+    if not both_state(before, after):
+        return (
+            "not_comparable",
+            "The settings of one side are hardly known: give its log from the start, which states them.",
+        )
     if len(variables) > 1:
-        names = ", ".join(f"{change.key} {told(change)}" for change in variables)
+        names = listed([f"{change.key} {told(change)}" for change in variables])
         return (
             "not_comparable",
             f"{len(variables)} variables changed at once ({names}): which of them did it cannot be told. Change one.",
         )
-    if not before.settings or not after.settings:
-        return "not_comparable", "The settings of one side are not known: give its log from the start, or an analysis with one."
     if not variables:
         return (
             "inconclusive",
@@ -456,6 +473,12 @@ def _is_enough(before: Side, after: Side, *, relief: bool | None) -> bool:
 def told(change: Change) -> str:
     """`32 -> 9`."""
     return f"{change.before or 'not stated'} -> {change.after or 'not stated'}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """The first few of a list, and how many more there are."""
+    more = len(parts) - FEW
+    return ", ".join(parts[:FEW]) + (f" and {more} more" if more > 0 else "")
 
 
 def _amount(move: Move) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipelines.charts import language
-from pipelines.compare import ALPHA, Change, Comparison, Move, told
+from pipelines.compare import ALPHA, Change, Comparison, Move, listed, told
 from pipelines.digest import WIDTH
 from pipelines.resampling import LEVEL
 from pipelines.texttable import aligned, printable
@@ -26,6 +26,7 @@ TITLES = {
     "inconclusive": "Proves nothing about cache capacity",
     "not_comparable": "Not comparable",
 }
+MOST_CHANGES = 12
 DIRECTIONS = {"better": "better", "worse": "worse", "unclear": "?", "moved": "moved", "not tested": ""}
 PRICED = ("itl_p99", "ttft_p50", "duration", "useful_tokens_per_s", "latency_p50")  # what a sentence can carry
 
@@ -45,13 +46,15 @@ def text(comparison: Comparison) -> str:
 
 
 def headline(comparison: Comparison) -> str:
-    """What changed, what pressure did, what was gained, and what it cost, in one sentence."""
+    """What changed and what pressure did; of two that can be compared, also what was gained and what it cost."""
     said = [_variables(comparison)]
     preemptions = comparison.move("preemptions")
     if preemptions is not None:
         said.append(f"preemptions {amount(preemptions)}")
     if comparison.conclusion in ("supports", "refutes"):
         said.append(f"{TITLES[comparison.conclusion][0].lower()}{TITLES[comparison.conclusion][1:]}")
+    if comparison.conclusion == "not_comparable":
+        return f"{'; '.join(said)}."
     moved = [move for key in PRICED if (move := comparison.move(key)) is not None]
     gains = [f"{_name(move)} {amount(move)}" for move in moved if move.direction == "better"]
     price = [f"{_name(move)} {amount(move)}" for move in moved if move.is_regression]
@@ -63,15 +66,18 @@ def headline(comparison: Comparison) -> str:
 def _variables(comparison: Comparison) -> str:
     if not comparison.variables:
         return "nothing changed that is stated"
-    only = ", nothing else" if len(comparison.variables) == 1 else ""
-    return ", ".join(f"{change.key} {told(change)}" for change in comparison.variables) + only
+    is_alone = len(comparison.variables) == 1 and comparison.conclusion != "not_comparable"
+    only = ", nothing else" if is_alone else ""
+    return listed([f"{change.key} {told(change)}" for change in comparison.variables]) + only
 
 
 def changes(comparison: Comparison) -> list[str]:
     """Each variable, and what follows from them on one line."""
-    lines = [_change(change) for change in comparison.variables] or ["nothing that either engine states"]
+    lines = [_change(change) for change in comparison.variables[:MOST_CHANGES]] or ["nothing that either engine states"]
+    if len(comparison.variables) > MOST_CHANGES:
+        lines.append(f"and {len(comparison.variables) - MOST_CHANGES} more, in compare.json")
     if comparison.following:
-        lines.append(f"and so: {', '.join(f'{change.key} {told(change)}' for change in comparison.following)}")
+        lines.append(f"and so: {listed([f'{change.key} {told(change)}' for change in comparison.following])}")
     return lines
 
 
