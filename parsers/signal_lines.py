@@ -16,14 +16,15 @@ import pyarrow as pa
 NEWLINE = ord("\n")
 
 
-def signal_lines(chunk: bytearray, size: int, literals: Sequence[str]) -> tuple[int, pl.DataFrame]:
-    """How many lines the first `size` bytes hold, and those with any of the literals: `line` from 0, `text` with its newline.
+def signal_lines(chunk: bytearray, size: int, literals: Sequence[str]) -> tuple[int, list[int], list[str]]:
+    """How many lines the first `size` bytes hold, and the numbers (from 0) and texts, newline and all, of those with a literal.
 
     A literal holds no newline. Bytes that are no text become the replacement character.
     """
     filled = memoryview(chunk)[:size]
     newlines = _newlines(filled)
-    numbers, texts = [], []
+    numbers: list[int] = []
+    texts: list[str] = []
     lines, end = 0, 0
     for place in _occurrences(filled, literals):
         if place < end:  # in the line taken last
@@ -36,7 +37,7 @@ def signal_lines(chunk: bytearray, size: int, literals: Sequence[str]) -> tuple[
         texts.append(str(filled[start:end], "utf-8", "replace"))
         lines += 1
     lines += newlines.slice(end).true_count + (end < size and chunk[size - 1] != NEWLINE)
-    return lines, pl.DataFrame({"line": numbers, "text": texts}, {"line": pl.Int64, "text": pl.String})
+    return lines, numbers, texts
 
 
 def _newlines(chunk: memoryview) -> pa.BooleanArray:

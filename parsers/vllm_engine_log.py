@@ -71,8 +71,9 @@ class _Log:
     account: Account = field(default_factory=Account)
     shapes: dict[Shape, None] = field(default_factory=dict)  # in order of use
     pool_is_cpu: bool = False  # V0's `GPU KV cache usage` is then of no pool
-    unread: list[pl.DataFrame] = field(default_factory=list)  # lines with a signal: `line`, `text`
-    unread_bytes: int = 0
+    unread_numbers: list[int] = field(default_factory=list)  # of the lines with a signal that are still to be read
+    unread_texts: list[str] = field(default_factory=list)
+    unread_size: int = 0
     frames: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
     slow_rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     waiting_rows: int = 0
@@ -81,21 +82,20 @@ class _Log:
 
     def take(self, chunk: bytearray, size: int) -> None:
         """Take the lines with a signal out of a chunk of whole lines, and read them once there are enough to be worth it."""
-        lines, signals = signal_lines(chunk, size, SIGNALS)
-        self.unread.append(signals.with_columns(pl.col("line") + self.account.lines + 1))
-        self.unread_bytes += int(signals.estimated_size())
+        lines, numbers, texts = signal_lines(chunk, size, SIGNALS)
+        self.unread_numbers += [self.account.lines + 1 + number for number in numbers]
+        self.unread_texts += texts
+        self.unread_size += sum(map(len, texts))
         self.account.lines += lines
-        self.account.ignored += lines - signals.height
-        if self.unread_bytes >= CHUNK_BYTES:
+        self.account.ignored += lines - len(texts)
+        if self.unread_size >= CHUNK_BYTES:
             self.read()
 
     def read(self) -> None:
         """Read the lines taken."""
-        if not self.unread:
-            return
-        left = pl.concat(self.unread)
-        left = left.with_columns(_without_colour(left["text"]))
-        self.unread, self.unread_bytes = [], 0
+        texts = _without_colour(pl.Series(self.unread_texts, dtype=pl.String))
+        left = pl.DataFrame({"line": pl.Series(self.unread_numbers, dtype=pl.Int64), "text": texts})
+        self.unread_numbers, self.unread_texts, self.unread_size = [], [], 0
         for shape in list(self.shapes):
             left = self._read_together(shape, left)
         lessons = MOST_LESSONS
@@ -182,13 +182,14 @@ class _Log:
         """Remember the first line of December, and the first of January behind it: stamps without a year begin again there."""
         months = pl.concat(rows.filter(NO_YEAR).select("line", month=pl.col("at_local").dt.month()) for rows in tables)
         if self.december is None:
-            self.december = months.filter(month=12)["line"].min()
+            self.december = months.filter(month=12).select(pl.col("line").min()).item()
         if self.december is not None and self.january is None:
-            self.january = months.filter(pl.col("month") == 1, pl.col("line") > self.december)["line"].min()
+            is_next = (pl.col("month") == 1) & (pl.col("line") > self.december)
+            self.january = months.filter(is_next).select(pl.col("line").min()).item()
 
 
 NO_YEAR = pl.col("at_local").dt.year() == PLACEHOLDER_YEAR
-TYPES = {table: pl.from_arrow(schema(table).empty_table()).schema for table in FORMAT_TABLES}
+TYPES = {table: pl.DataFrame(schema(table).empty_table()).schema for table in FORMAT_TABLES}
 PLAIN_ARROW = pl.CompatLevel.oldest()  # without string views, which Parquet writers do not take
 
 

@@ -1,11 +1,11 @@
 """Lines found by what they hold, against the same lines found one by one."""
 
+import io
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading import read
 from test_vllm_engine_log import LINES
 
 from parsers import vllm_engine_log
@@ -25,9 +25,39 @@ def test_the_lines_with_a_literal_are_found_with_their_numbers(content, stale):
         for number, text in enumerate(line.decode("utf-8", "replace") for line in lines)
         if any(literal in text for literal in LITERALS)
     ]
-    count, found = signal_lines(bytearray(content + stale), len(content), LITERALS)
+    count, numbers, texts = signal_lines(bytearray(content + stale), len(content), LITERALS)
     assert count == len(lines)
-    assert found.rows() == expected
+    assert list(zip(numbers, texts, strict=True)) == expected
+
+
+class Memory:
+    """A source and a sink that need no file: no content is taken for a compressed one."""
+
+    name = "log"
+
+    def __init__(self, content):
+        self.content, self.rows = content, {}
+
+    def open(self):
+        return io.BytesIO(self.content)
+
+    def write(self, table, batch):
+        self.rows.setdefault(table, []).extend(batch.to_pylist())
+
+
+def rows_of(content, chunk_bytes, *, with_line=True):
+    """The account of a log, and its rows with or without their line numbers."""
+    memory = Memory(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vllm_engine_log, "CHUNK_BYTES", chunk_bytes)
+        account = vllm_engine_log.parse(memory, memory)
+    assert account.balanced
+    left_out = () if with_line else ("line",)
+    rows = {
+        table: [{k: v for k, v in row.items() if k not in left_out and v is not None} for row in each]
+        for table, each in memory.rows.items()
+    }
+    return account, rows
 
 
 @given(
@@ -36,20 +66,10 @@ def test_the_lines_with_a_literal_are_found_with_their_numbers(content, stale):
     st.sampled_from([b"\n", b"\r\n"]),
     st.integers(0, 30),
 )
-def test_a_log_gives_the_same_rows_whatever_its_chunks_and_however_rare_its_signals(lines, size, ending, filler):
-    access = b'INFO:     127.0.0.1:35394 - "POST /v1/completions HTTP/1.1" 200 OK' + ending
-    content = b"".join(access * filler + line + ending for line in lines)
-    whole = read(vllm_engine_log.FORMAT, content)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vllm_engine_log, "CHUNK_BYTES", size)
-        chunked = read(vllm_engine_log.FORMAT, content)
-    dense = read(vllm_engine_log.FORMAT, b"".join(line + ending for line in lines))
-    assert chunked == whole
-    assert (dense.account.used, dense.account.not_understood) == (whole.account.used, whole.account.not_understood)
-    assert _without_line(dense.rows) == _without_line(whole.rows)
-
-
-def _without_line(rows):
-    return {
-        table: [{name: value for name, value in row.items() if name != "line"} for row in each] for table, each in rows.items()
-    }
+def test_a_log_gives_the_same_rows_whatever_its_chunks_and_however_rare_its_signals(lines, chunk_bytes, ending, filler):
+    others = (b'INFO:     127.0.0.1:35394 - "POST /v1/completions HTTP/1.1" 200 OK' + ending) * filler
+    sparse, dense = b"".join(others + line + ending for line in lines), b"".join(line + ending for line in lines)
+    assert rows_of(sparse, chunk_bytes) == rows_of(sparse, 1 << 20)
+    account, rows = rows_of(dense, 1 << 20, with_line=False)
+    sparse_account, sparse_rows = rows_of(sparse, 1 << 20, with_line=False)
+    assert (rows, account.used, account.not_understood) == (sparse_rows, sparse_account.used, sparse_account.not_understood)
