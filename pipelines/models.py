@@ -33,7 +33,13 @@ from pipelines.duck import literal
 from pipelines.lake import Lake
 
 LAYERS = ("raw", "staging", "core", "marts", "advice")
-PYTHON_MODELS = ("pipelines.clock", "pipelines.replay.kv_events", "pipelines.replay.requests", "pipelines.sweep")
+PYTHON_MODELS = (
+    "pipelines.clock",
+    "pipelines.replay.hit_rates",
+    "pipelines.replay.kv_events",
+    "pipelines.replay.requests",
+    "pipelines.sweep",
+)
 _REFERENCE = re.compile(rf"\b(?:from|join)\s+((?:{'|'.join(LAYERS)})\.\w+)", re.IGNORECASE)
 _NOT_CODE = re.compile(r"--[^\n]*|'(?:[^']|'')*'")  # comments, and strings: one may hold `--max-num-seqs`
 
@@ -102,7 +108,9 @@ def python_model(name: str, *, reads: Iterable[str]) -> Callable[[Function], Fun
     return mark
 
 
-def _documented(name: str, header: str, *, reads: tuple[str, ...], query: str | None = None, function: Function | None = None) -> Model:
+def _documented(
+    name: str, header: str, *, reads: tuple[str, ...], query: str | None = None, function: Function | None = None
+) -> Model:
     """A model from its header text."""
     prose, columns, checks = [], [], []
     grain: tuple[str, ...] = ()
@@ -135,7 +143,9 @@ def models() -> dict[str, Model]:
         for read in each.reads:
             if read not in by_name and read.removeprefix("raw.") not in TABLES:
                 raise ModelError(f"{each.name} reads {read}, which nothing makes")
-    order = TopologicalSorter({each.name: [read for read in each.reads if read in by_name] for each in sorted(found, key=lambda m: m.name)})
+    order = TopologicalSorter(
+        {each.name: [read for read in each.reads if read in by_name] for each in sorted(found, key=lambda m: m.name)}
+    )
     return {name: by_name[name] for name in order.static_order()}
 
 
@@ -165,7 +175,9 @@ def view(table: str, *, lake: Lake, con: duckdb.DuckDBPyConnection) -> None:
         con.execute(f"create or replace table {table} as from _empty")
         con.unregister("_empty")
     else:
-        con.execute(f"create or replace view {table} as from read_parquet({literal(lake.path(table))}, hive_partitioning = false)")
+        con.execute(
+            f"create or replace view {table} as from read_parquet({literal(lake.path(table))}, hive_partitioning = false)"
+        )
 
 
 def set_variables(con: duckdb.DuckDBPyConnection, run: Run) -> None:

@@ -11,7 +11,8 @@
 with named as (
     select distinct instance, engine as label from raw.engine_samples where coalesce(engines_aggregated, 1) = 1
     union
-    select distinct instance, engine as label from raw.metric_samples
+    -- the exporter of a GPU names the host it runs on, which is no engine
+    select distinct instance, engine as label from raw.metric_samples where name not like 'DCGM%'
     union
     select distinct instance, engine as label from raw.iteration_steps
     union

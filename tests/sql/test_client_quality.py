@@ -1,0 +1,57 @@
+"""What a load generator's result cannot tell is said, with what it does to the answer."""
+
+
+def test_each_limit_of_a_result_is_a_row(sql):
+    sql.given(
+        "staging.client_runs",
+        """
+        source  run_index  client        completed  duration_s  request_rate  max_concurrency
+        a       0          sglang_bench  2          1           -             8
+        b       0          guidellm      20         10          4             -
+        c       0          vllm_bench    0          1           -             -
+        d       0          aiperf        1          1           -             -
+        """,
+    )
+    sql.given(
+        "staging.client_requests",
+        """
+        source  request_index  sent_at   client_queue_s  ttft_s  gaps_s      gap_kind        is_failed
+        a       0              -         -               1       [0.1, 0.1]  smoothed_token  false
+        a       1              -         -               1       [0.1, 0.1]  smoothed_token  false
+        b       0              12:00:00  0.1             1       -           -               false
+        c       0              12:00:00  -               -       -           -               true
+        d       0              12:00:00  0.1             1       [0.1]       chunk           false
+        """,
+    )
+    assert (
+        sql.rows("marts.data_quality")
+        == """
+        source  flag                    severity  count
+        a       client_queue_hidden     warning   8
+        a       gaps_smoothed           warning   2
+        a       no_arrival_times        warning   2
+        b       client_behind_its_rate  warning   1
+        c       failed_requests         warning   1
+        c       zeros_without_requests  warning   1
+        b       gaps_not_kept           info      1
+        b       requests_left_out       info      19
+        """
+    )
+
+
+def test_settings_that_a_client_did_not_scrape_are_missed(sql):
+    sql.given(
+        "raw.sources",
+        """
+        source  format
+        m       aiperf_server_metrics
+        """,
+    )
+    assert (
+        sql.rows("marts.data_quality")
+        == """
+        source  flag                  severity
+        m       no_clock              error
+        m       settings_not_scraped  info
+        """
+    )
