@@ -39,6 +39,7 @@ from pipelines.texttable import aligned, printable
 
 Tell = Callable[[str], object]
 COLUMNS = 80
+A_RUN = Run("run")
 WORDS = {"slots": "slots (max_num_seqs)", "pool": "the KV pool", "budget": "token budget (max_num_batched_tokens)"}
 SWEPT_FIGURES = ("preemptions", "duration_s", "output_tokens_per_s", "ttft_p50_ms", "itl_p99_ms")
 
@@ -113,16 +114,16 @@ def answer(paths: Sequence[Path], asked: Question, *, tell: Tell = lambda _: Non
     return Answer(what_if, what_if.recorded(), after, notes, curve, found)
 
 
-def recording(paths: Sequence[Path], *, tell: Tell = lambda _: None) -> recorded.Recording:
+def recording(paths: Sequence[Path], run: Run = A_RUN, *, tell: Tell = lambda _: None) -> recorded.Recording:
     """The run of an analysis folder, or of inputs, which are analyzed first."""
     first = paths[0]
     if len(paths) == 1 and ((first / publish.DATABASE).is_file() or first.name == publish.DATABASE):
         with open_read_only(first) as con:
             return recorded.read(con)
     with tempfile.TemporaryDirectory(prefix="kvpressure-") as folder:
-        lake = Lake(Path(folder) / "lake", "run")
+        lake = Lake(Path(folder) / "lake", run.name)
         read(paths, lake, tell=tell).require_whole()
-        build(lake, Run("run"), tell=tell)
+        build(lake, run, tell=tell)
         publish.write_database(lake, Path(folder) / publish.DATABASE)
         with duckdb.connect(str(Path(folder) / publish.DATABASE), read_only=True) as con:
             con.execute("set timezone = 'UTC'")
@@ -235,8 +236,8 @@ def _curve_table(asked: Question, told: Answer) -> str:
         [str(value), *(_value(figure, each.figures[figure].best) for figure in shown), each.limit or "-"]
         for value, each in told.curve.items()
     ]
-    header = [name, *(figure.removeprefix("output_") for figure in shown), "limit"]
-    return "Swept:\n" + aligned(header, rows, numeric=[True] * (len(shown) + 1))
+    header = ["", *(figure.removeprefix("output_") for figure in shown), "limit"]
+    return f"Swept {name}:\n" + aligned(header, rows, numeric=[True] * (len(shown) + 1))
 
 
 def _found(asked: Question, told: Answer) -> str:

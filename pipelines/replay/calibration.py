@@ -107,8 +107,12 @@ def calibrate(evidence: Evidence) -> Calibration | None:
     chunks, pauses = evidence.chunks, evidence.pauses
     prefills = _prefills(evidence)
     if evidence.steps.height >= ENOUGH:
-        rows = _thinned(evidence.steps).iter_rows(named=True)
-        stretches = [Stretch(1, row["seconds"], row["prompt_tokens"], row["generated_tokens"]) for row in rows]
+        together = evidence.steps.with_row_index().group_by(pl.col("index") // STRETCH, maintain_order=True)
+        rows = _thinned(together.agg(pl.len().alias("steps"), pl.col("seconds", "prompt_tokens", "generated_tokens").sum()))
+        stretches = [
+            Stretch(row["steps"], row["seconds"], row["prompt_tokens"], row["generated_tokens"])
+            for row in rows.iter_rows(named=True)
+        ]
         method = "iteration lines"
     elif chunks.height:
         stretches, method = _stretches(chunks, pauses, prefills), "gaps between tokens"

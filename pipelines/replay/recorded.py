@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -91,7 +92,7 @@ def read(con: duckdb.DuckDBPyConnection, steps: pl.DataFrame | None = None) -> R
     states = con.sql("from core.engine_states").pl()
     seen = Seen.of(counters, states)
     said = dict(con.sql("select key, any_value(value_text) from core.engine_settings group by key").fetchall())
-    _require_modelled(engines, said)
+    _require_modelled(engines, said, _active(counters))
     requests = con.sql("from core.requests").pl()
     clients = _clients(requests)
     _require_whole(requests, clients, seen)
@@ -132,37 +133,46 @@ def read(con: duckdb.DuckDBPyConnection, steps: pl.DataFrame | None = None) -> R
     )
 
 
-def _require_modelled(engines: Sequence[dict[str, Any]], said: dict[str, str]) -> None:
-    """Refuse what the engine does and the replay does not."""
+def _active(counters: pl.DataFrame) -> frozenset[str]:
+    """Names, with labels, of the counters that moved."""
+    moved = counters.filter(pl.col("delta") > 0).select(pl.concat_str("name", "labels", separator="|", ignore_nulls=True))
+    return frozenset(moved.to_series())
+
+
+def _require_modelled(engines: Sequence[dict[str, Any]], said: dict[str, str], active: AbstractSet[str] = frozenset()) -> None:
+    """Refuse what the engine does and the replay does not, whether its settings say so or a counter that moved (`active`)."""
     if not engines:
         raise NotReplayableError("no engine was observed: a log or metrics of it are needed beside the requests")
-    reasons = [reason for engine in engines for reason in _not_modelled(engine)] + [
+    reasons = [reason for engine in engines for reason in _not_modelled(engine, said)] + [
         reason for is_so, reason in NOT_MODELLED if is_so(said)
     ]
+    reasons += [reason for name, reason in NOT_MODELLED_COUNTERS.items() if any(name in each for each in active)]
     if reasons:
         raise NotReplayableError("; ".join(dict.fromkeys(reasons)))
 
 
-def _not_modelled(engine: dict[str, Any]) -> Iterator[str]:
+def _not_modelled(engine: dict[str, Any], said: dict[str, str]) -> Iterator[str]:
     if engine["engine_kind"] != "vllm" or engine["engine_generation"] == "v0":
         kind = "vLLM V0" if engine["engine_kind"] == "vllm" else engine["engine_kind"] or "an unknown engine"
         yield f"the scheduler of {kind} is not modelled, only that of vLLM V1"
     if engine["has_speculative_decoding"]:
         yield SPECULATIVE
-    if engine["kv_connector"]:
-        yield f"KV connector or offload ({engine['kv_connector']}): blocks come back by another way than recomputation"
+    if offload := engine["kv_connector"] or next((said[key] for key in OFFLOAD_SETTINGS if key in said), None):
+        yield f"KV connector or offload ({offload}): {RESTORED}"
     if not engine["num_gpu_blocks"] and not engine["kv_capacity_tokens"]:
         yield "the size of the KV pool is not known: add the engine's log from its start, or its metrics"
 
 
+RESTORED = "blocks come back by another way than recomputation"
 SPECULATIVE = "speculative decoding: a step's tokens depend on what is accepted, and that is not modelled"
+NOT_MODELLED_COUNTERS = {
+    "spec_decode_num_draft": SPECULATIVE,
+    "external_prefix_cache_hits": f"prompt tokens came from an external cache: {RESTORED}",
+    "external_kv_transfer": f"prompt tokens came from an external cache: {RESTORED}",
+}
 OFFLOAD_SETTINGS = ("kv_offloading_size", "kv_offloading_spec", "kv_offloading_cpu_blocks", "kv_connector", "kv_role")
 NOT_MODELLED: tuple[tuple[Callable[[dict[str, str]], bool], str], ...] = (
     (lambda said: bool({"speculative_model", "num_speculative_tokens"} & set(said)), SPECULATIVE),
-    (
-        lambda said: bool(set(OFFLOAD_SETTINGS) & set(said)),
-        "KV connector or offload: blocks come back by another way than recomputation",
-    ),
     (
         lambda said: said.get("enable_lora", "True" if "max_loras" in said else "False") == "True",
         "LoRA: adapter slots hold requests back, and that is not modelled",

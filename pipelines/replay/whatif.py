@@ -297,8 +297,10 @@ def _gap_quantiles(gaps: Sequence[tuple[float, int]], model: Model, shares: Sequ
             binned[center] = binned.get(center, 0.0) + count
     spread: dict[float, float] = {}
     for time, count in binned.items():
-        for weight, ratio in model.recording.calibration.noise if time <= longest_step else ((1.0, 1.0),):
-            spread[time * ratio] = spread.get(time * ratio, 0.0) + count * weight
+        is_step = time <= longest_step
+        fitted = time / model.scale if is_step else time  # the scatter is around the step time as it was fitted
+        for weight, ratio in model.recording.calibration.noise if is_step else ((1.0, 1.0),):
+            spread[fitted * ratio] = spread.get(fitted * ratio, 0.0) + count * weight
     total = sum(spread.values())
     ordered = sorted(spread.items())
     cumulative, reached = [], 0.0

@@ -1,0 +1,285 @@
+"""What-if: step times found again, clients told apart, a known engine foretold under other settings, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from pipelines import cli, cli_whatif
+from pipelines.replay.calibration import Stretch, fit
+from pipelines.replay.levers import LEVERS, LeverError, applied, value_of
+from pipelines.replay.load import Record
+from pipelines.replay.recorded import NotReplayableError, _require_modelled, client_of, episodes
+from pipelines.replay.scheduler import Replay, Request, StepTime
+from pipelines.replay.whatif import FIGURES, WhatIf, meets, smallest_change, swept
+from tests.conftest import PROJECT
+from tests.whatif_runs import STEP_TIME, engine, recording, records, requests, serve
+
+
+@pytest.fixture(scope="module")
+def pressed() -> WhatIf:
+    """A closed client whose requests need more than the pool: it preempts."""
+    return WhatIf.of(recording(requests(150), engine(), 28))
+
+
+# step time
+
+
+def test_step_time_is_found_again_through_noise_and_outages():
+    rng = Random(3)
+    stretches = []
+    for _ in range(400):
+        steps, running, prompt = rng.randint(4, 16), rng.randint(1, 40), rng.choice((0, 0, rng.randint(50, 2000)))
+        generated = steps * running
+        seconds = STEP_TIME.base * steps + STEP_TIME.computed * (prompt + generated) + STEP_TIME.generated * generated
+        outage = 0.7 if rng.random() < 0.05 else 0.0
+        stretches.append(Stretch(steps, seconds * rng.uniform(0.9, 1.1) + outage, prompt, generated))
+    found, residual = fit(stretches)
+    assert found.base == pytest.approx(STEP_TIME.base, rel=0.1)
+    assert found.computed == pytest.approx(STEP_TIME.computed, rel=0.1)
+    assert found.generated == pytest.approx(STEP_TIME.generated, rel=0.1)
+    assert residual < 0.1
+
+
+def test_no_part_of_a_step_takes_less_than_nothing():
+    shrinking = [Stretch(10, 1.0 - 0.01 * running, 0, 10 * running) for running in range(1, 50)]
+    found, _ = fit(shrinking)
+    assert min(found.base, found.computed, found.generated) >= 0
+
+
+# clients
+
+
+def test_a_client_that_waits_for_its_answers_is_recognised():
+    load = requests(80)
+    client = client_of(records(load, serve(load, engine(), 12)))
+    assert client.concurrency == 12
+
+
+def test_a_client_that_sends_by_the_clock_is_open():
+    load = requests(80, rate=5.0)
+    assert client_of(records(load, serve(load, engine()))).concurrency is None
+
+
+def test_clients_after_one_another_are_episodes():
+    first = [Record(0, 0.1, 2, 10, 20), Record(1, 1.1, 3, 10, 20)]
+    clients = [
+        client_of([replace(each, arrived_s=each.arrived_s + at, finished_s=each.finished_s + at) for each in first])
+        for at in (0, 2, 9)
+    ]
+    assert [len(each) for each in episodes(clients)] == [2, 1]
+
+
+# the scheduler's replay, as far as only this uses it
+
+
+def test_gaps_of_tokens_are_all_there_and_add_up_to_the_answers():
+    outcome = serve(requests(60), engine(), 28)
+    answers = sum(end - first for first, end in zip(outcome.first_token_at, outcome.finished_at, strict=True))
+    assert outcome.preemptions
+    assert sum(gap * count for gap, count in outcome.token_gaps) == pytest.approx(answers)
+
+
+def test_a_client_that_thinks_sends_later():
+    outcome = Replay(engine(), StepTime(base=1.0), [Request(0, 4, 3)] * 2, concurrency={0: 1}, think=0.5).run()
+    assert outcome.sent_at == (0.0, 3.5)
+
+
+def test_waiting_is_told_by_what_is_short():
+    slots = serve([Request(0, 10, 20)] * 4, engine(max_num_seqs=2))
+    pool = serve([Request(0, 64, 20)] * 4, engine(blocks=6))
+    assert [cause for cause, _ in slots.waiting] == ["slots"]
+    assert dict(pool.waiting)["pool"] > 0
+
+
+# predictions
+
+
+def test_the_run_itself_is_reproduced(pressed):
+    assert pressed.before.mean("preemptions") > 20
+    assert {each.name: each.miss < 0.15 for each in pressed.checks} == dict.fromkeys((each.name for each in pressed.checks), True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "concurrency"),
+    [
+        ({"max_num_seqs": "9"}, engine(max_num_seqs=9), 28),
+        ({"num_gpu_blocks": "251"}, engine(blocks=250), 28),
+        ({"watermark": "0.1"}, engine(watermark_blocks=14), 28),
+        ({"concurrency": "14"}, engine(), 14),
+    ],
+)
+def test_another_setting_is_foretold(pressed, changes, settings, concurrency):
+    outcome = serve(requests(150), settings, concurrency)
+    told, _ = pressed.predict(changes)
+    assert told.figures["duration_s"].best == pytest.approx(outcome.ended_at, rel=0.1)
+    for name, truth in (
+        ("preemptions", len(outcome.preemptions)),
+        ("recomputed_tokens", outcome.recomputed_tokens),
+        ("duration_s", outcome.ended_at),
+    ):
+        assert told.figures[name].low <= truth <= told.figures[name].high, name
+
+
+def test_a_step_time_that_is_off_is_scaled_to_the_run():
+    slow = StepTime(STEP_TIME.base * 0.7, STEP_TIME.computed * 0.7, STEP_TIME.generated * 0.7)
+    what_if = WhatIf.of(recording(requests(100), engine(), 20, fitted=slow))
+    assert what_if.model.scale == pytest.approx(1 / 0.7, rel=0.05)
+    assert what_if.before.mean("duration_s") == pytest.approx(what_if.model.recording.measured["duration_s"].best, rel=0.05)
+
+
+def test_the_limit_moves_from_the_pool_to_the_slots(pressed):
+    told, _ = pressed.predict({"max_num_seqs": "8"})
+    assert (pressed.recorded().limit, told.limit) == ("pool", "slots")
+
+
+def test_replicas_share_the_load(pressed):
+    told, notes = pressed.predict({"replicas": "3"})
+    assert told.figures["preemptions"].best == 0
+    assert "dealt" in notes[0]
+
+
+def test_shorter_answers_take_less(pressed):
+    told, _ = pressed.predict({"max_tokens": "100", "max_prompt_tokens": "100"})
+    assert told.figures["duration_s"].best < 0.6 * pressed.before.mean("duration_s")
+
+
+def test_more_arrivals_press_an_open_load_harder():
+    what_if = WhatIf.of(recording(requests(120, rate=6.0), engine()))
+    more, _ = what_if.predict({"arrival_rate": "3"})
+    assert more.figures["preemptions"].low > what_if.before.mean("preemptions")
+
+
+def test_the_same_question_gets_the_same_answer(pressed):
+    assert pressed.predict({"max_num_seqs": "12"}) == pressed.predict({"max_num_seqs": "12"})
+
+
+def test_the_smallest_change_is_found_between_the_values_tried(pressed):
+    def ask(value):
+        return pressed.predict({"max_num_seqs": str(value)})[0]
+
+    tried = {value: ask(value) for value in swept(4, 32, 32)}
+    found = smallest_change(ask, tried, 32, "preemptions", 0)
+    assert found is not None
+    assert meets(ask(found), "preemptions", 0)
+    assert not meets(ask(found + 1), "preemptions", 0)
+    assert smallest_change(ask, tried, 32, "duration_s", 0.001) is None
+
+
+# what is refused
+
+
+VLLM = {"engine_kind": "vllm", "engine_generation": "v1", "has_speculative_decoding": False, "kv_connector": None}
+SIZES = {"num_gpu_blocks": 144, "kv_capacity_tokens": 4608}
+
+
+@pytest.mark.parametrize(
+    ("engine_says", "said", "reason"),
+    [
+        ({"has_speculative_decoding": True}, {}, "speculative decoding"),
+        ({}, {"num_speculative_tokens": "3"}, "speculative decoding"),
+        ({"kv_connector": "LMCacheConnectorV1"}, {}, "LMCacheConnectorV1"),
+        ({}, {"kv_offloading_size": "4.0"}, "offload"),
+        ({}, {"enable_lora": "True"}, "LoRA"),
+        ({}, {"scheduling_policy": "priority"}, "priority"),
+        ({}, {"pipeline_parallel_size": "2"}, "pipeline"),
+        ({}, {"mamba_cache_mode": "align"}, "hybrid"),
+        ({"engine_generation": "v0"}, {}, "vLLM V0"),
+        ({"engine_kind": "sglang"}, {}, "sglang"),
+        ({"num_gpu_blocks": None, "kv_capacity_tokens": None}, {}, "KV pool"),
+    ],
+)
+def test_what_is_not_modelled_gets_a_reason(engine_says, said, reason):
+    with pytest.raises(NotReplayableError, match=reason):
+        _require_modelled([VLLM | SIZES | engine_says], said)
+
+
+@pytest.mark.parametrize(
+    ("moved", "reason"),
+    [
+        ("vllm:spec_decode_num_draft_tokens_total|", "speculative decoding"),
+        ("vllm:external_prefix_cache_hits_total|", "external cache"),
+        ("vllm:prompt_tokens_by_source_total|source=external_kv_transfer", "external cache"),
+    ],
+)
+def test_a_counter_gives_away_what_the_settings_do_not_say(moved, reason):
+    with pytest.raises(NotReplayableError, match=reason):
+        _require_modelled([VLLM | SIZES], {}, {"vllm:prompt_tokens_total|", moved})
+
+
+def test_an_engine_with_nothing_special_is_replayed():
+    _require_modelled([VLLM | SIZES], {"kv_offloading_backend": "native", "mamba_cache_mode": "none", "enable_lora": "False"})
+
+
+def test_a_run_that_is_not_reproduced_gets_a_reason():
+    run = recording(requests(150), engine(), 28)
+    tampered = {**run.measured, "preemptions": replace(run.measured["preemptions"], best=900)}
+    with pytest.raises(NotReplayableError, match="does not reproduce the run \\(preemptions 900 recorded"):
+        WhatIf.of(replace(run, measured=tampered))
+
+
+# levers and the words of a question
+
+
+def test_memory_becomes_blocks_by_shown_arithmetic(pressed):
+    run = pressed.model.recording
+    changed, (note,) = applied(run.scenario, {"gpu_memory_utilization": "0.6"}, run.facts)
+    # 10 GiB are half of the GPU: a tenth more of it is 2 GiB, half as much again
+    assert changed.settings.blocks + 1 == 144 * 1.5
+    assert "2.00 GiB more" in note
+    changed, _ = applied(run.scenario, {"kv_cache_dtype": "fp8"}, run.facts)
+    assert changed.settings.blocks + 1 == 288
+    # half the weights leave 3 GiB more to the cache of each of two GPUs
+    changed, _ = applied(run.scenario, {"tensor_parallel_size": "2"}, run.facts)
+    assert changed.settings.blocks + 1 == 144 * 2 * 7 / 4
+
+
+@pytest.mark.parametrize("name", LEVERS)
+def test_every_lever_says_where_it_stands_and_what_it_takes(pressed, name):
+    run = pressed.model.recording
+    value_of(run.scenario, name, run.facts)
+    with pytest.raises(LeverError, match=name):
+        applied(run.scenario, {name: "much"}, run.facts)
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        ("whatif {dir}", "nothing asked"),
+        ("whatif {dir} --set max_num_seqs", "NAME=VALUE"),
+        ("whatif {dir} --set temperature=1", "temperature: not known; one of max_num_seqs"),
+        ("whatif {dir} --sweep max_num_seqs=64..4", "write it as max_num_seqs=4..64"),
+        ("whatif {dir} --set max_num_seqs=9 --target joy=1", "joy: not known; one of preemptions"),
+        ("whatif {dir} --set max_num_seqs=9 --target itl_p99_ms=low", "not a number"),
+    ],
+)
+def test_a_question_that_is_none_is_one_line_and_status_2(capsys, words, wrong):
+    assert cli.main(words.format(dir=PROJECT).split()) == 2
+    error = capsys.readouterr().err
+    assert wrong in error
+    assert error.count("\n") == 1
+
+
+# what is printed
+
+
+def test_text_has_80_columns_and_json_every_figure(pressed):
+    asked = cli_whatif.question(["max_num_seqs=9"], "max_num_seqs=8..10", "preemptions=0")
+    after, notes = pressed.predict(asked.changes)
+    curve = {value: pressed.predict({"max_num_seqs": str(value)})[0] for value in (8, 9, 10)}
+    told = cli_whatif.Answer(pressed, pressed.recorded(), after, notes, curve, 9)
+    page = cli_whatif.text(asked, told)
+    assert max(map(len, page.splitlines())) <= 80
+    assert "smallest change that meets it is max_num_seqs=9" in " ".join(page.split())
+    object_ = json.loads(cli_whatif.as_json(asked, told))
+    assert set(object_["after"]["figures"]) == set(FIGURES)
+    assert [each["value"] for each in object_["curve"]] == [8, 9, 10]
+
+
+def test_an_analysis_is_asked_on_the_command_line(capsys, analyzed):
+    assert cli.main(["whatif", str(analyzed.analysis.out), "--set", "max_num_seqs=4", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["after"]["figures"]["preemptions"]["best"] < told["before"]["figures"]["preemptions"]["best"]
