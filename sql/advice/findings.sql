@@ -207,6 +207,10 @@ queueing as (
                     'Requests that ended in this time had waited {:.2f} s each before their first run, {:.0f} % of their whole latency.',
                     ratio(facts.queued_s, facts.queued_requests), 100 * ratio(facts.queued_s, facts.e2e_s)
                 ),
+                case
+                    when facts.verdict = 'queue_unknown' and facts.engine_kind in ('sglang', 'tensorrt_llm') and facts.max_kv_usage_ratio < 0.9
+                        then 'The pool had room: this engine admits by what a request may still generate (max_tokens), and so reserves more than is used.'
+                end,
                 case when facts.preemptions = 0 and facts.verdict = 'queue_kv_capacity' then 'No preemption was counted: the pool is full, but nobody who ran was stopped.' end,
             ],
             lambda sentence: sentence is not null

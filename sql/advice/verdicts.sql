@@ -33,6 +33,7 @@ engines as (
         engines.engine,
         engines.engine_generation,
         engines.engine_kind,
+        engines.engine_version,
         coalesce(min(states.sampled_at), engines.first_seen_at) as first_at,
         coalesce(max(plus_seconds(states.sampled_at, states.scrape_s)), engines.last_seen_at) as last_at,
         count(states.sampled_at) as samples,
@@ -43,7 +44,7 @@ engines as (
         coalesce(median(states.scrape_s), 10) as step_s,
     from core.engines
     left join core.engine_states as states using (engine)
-    group by engines.engine, engines.engine_generation, engines.engine_kind, engines.first_seen_at, engines.last_seen_at
+    group by engines.engine, engines.engine_generation, engines.engine_kind, engines.engine_version, engines.first_seen_at, engines.last_seen_at
 ),
 
 -- calm: what is left of an engine's observed time once every finding that matters is cut out
@@ -136,10 +137,7 @@ blind as (
         end as summary,
         []::varchar[] as evidence,
         []::varchar[] as evidence_against,
-        [
-            'Scrape /metrics every 15 s or less: vllm:num_preemptions_total, vllm:kv_cache_usage_perc, vllm:num_requests_waiting.',
-            '--enable-logging-iteration-details (0.14.1 and later) makes the log tell recomputed tokens.',
-        ] as missing,
+        what_to_record(engine_kind, engine_version) as missing,
     from engines
     where samples = 0
         or (

@@ -6,3 +6,6 @@ create or replace macro ratio(numerator, denominator) as numerator::double / nul
 -- value held between low and high; NULL stays NULL.
 create or replace macro clamp(value, low, high) as
     case when value is null then null else greatest(low, least(high, value)) end;
+
+-- Slope of the line through the points, NULL where they do not spread (regr_slope answers nan, which is greater than any number).
+create or replace macro slope(y, x) as case when isfinite(regr_slope(y, x)) then regr_slope(y, x) end;

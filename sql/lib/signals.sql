@@ -27,6 +27,7 @@ from (values
     ('vllm:gpu_prefix_cache_hits_total', 'prefix_hits', 'counter', 1.0, 3),
     ('vllm:external_prefix_cache_queries_total', 'external_prefix_queries', 'counter', 1.0, 1),
     ('vllm:external_prefix_cache_hits_total', 'external_prefix_hits', 'counter', 1.0, 1),
+    ('vllm:spec_decode_num_draft_tokens_total', 'spec_draft_tokens', 'counter', 1.0, 1),
     ('vllm:request_success_total', 'finished', 'counter', 1.0, 1),
     ('vllm:request_success', 'finished', 'counter', 1.0, 2),
     ('vllm:admission_rejections_total', 'rejections', 'counter', 1.0, 1),

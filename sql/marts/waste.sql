@@ -61,7 +61,7 @@ useful as (
 ),
 
 stepped as (
-    select engine, regr_slope(elapsed_ms / 1000, context_tokens + generation_tokens) as token_s
+    select engine, slope(elapsed_ms / 1000, context_tokens + generation_tokens) as token_s
     from staging.iteration_steps
     where elapsed_ms is not null
     group by engine
@@ -91,7 +91,7 @@ busy as (
 measured as (
     select
         engine,
-        case when count(*) >= 10 then regr_slope(seconds / steps, tokens / steps) end as token_s,
+        case when count(*) >= 10 then slope(seconds / steps, tokens / steps) end as token_s,
         ratio(sum(seconds), sum(tokens)) as average_token_s,
     from busy
     where steps > 0 and tokens > 0

@@ -7,6 +7,7 @@ metrics or lines that its facts imply. Nothing here says what the answer is: tha
 from __future__ import annotations
 
 import inspect
+import json
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(2026, 3, 17, 15, 38, 10, tzinfo=UTC)
@@ -467,6 +468,104 @@ def sglang_6778_usage_not_leak(_: list[str]) -> dict[str, str]:
         for step in range(12)
     ]
     return {"server.log": "\n".join(lines) + "\n"}
+
+
+def sglang_22726_token_usage_excludes_evictable(_: list[str]) -> dict[str, str]:
+    """2 % used by requests, 70 % by the radix cache: the gauges tell both, and nobody waits."""
+    label = '{engine_type="unified",model_name="m",tp_rank="0"}'
+    pages = []
+    for page in range(12):
+        pages.append(f"# scrape_unix_ms {int(EPOCH.timestamp() * 1000) + 15_000 * page}")
+        gauges = {"num_running_reqs": 2, "num_queue_reqs": 0, "token_usage": 0.02, "max_total_num_tokens": 100_000}
+        gauges |= {"kv_available_tokens": 28_000, "kv_evictable_tokens": 70_000, "kv_used_tokens": 2_000}
+        pages += [f"sglang:{name}{label} {value}" for name, value in gauges.items()]
+        pages.append(f"sglang:num_requests_total{label} {40 * page}")
+    return {"metrics.txt": "\n".join(pages) + "\n"}
+
+
+def sglang_21396_transfer_req_misread(_: list[str]) -> dict[str, str]:
+    lines = [
+        f"[2026-03-10 10:{step // 6:02d}:{10 * step % 60:02d}] Decode batch, #running-req: 12, #token: 24000, token usage: 0.20, "
+        "pre-allocated usage: 0.05, #prealloc-req: 0, #transfer-req: 40, #retracted-req: 0, cuda graph: True, "
+        "gen throughput (token/s): 700.00, #queue-req: 0"
+        for step in range(20)
+    ]
+    return {"server.log": "\n".join(lines) + "\n"}
+
+
+def iterations(count: int, *, active: int, queued: int, used: int, blocks: int = 512, paused: int = 0) -> str:
+    """TensorRT-LLM's drained statistics: so many iterations, a second apart, at one load."""
+    rows = [
+        {
+            "iter": step,
+            "timestamp": (EPOCH + timedelta(seconds=step)).strftime("%m-%d-%Y %H:%M:%S.000"),
+            "iterLatencyMS": 21.4,
+            "numActiveRequests": active,
+            "numQueuedRequests": queued,
+            "maxNumActiveRequests": 16,
+            "kvCacheStats": {"maxNumBlocks": blocks, "freeNumBlocks": blocks - used, "usedNumBlocks": used, "tokensPerBlock": 32},
+            "inflightBatchingStats": {
+                "numContextRequests": 0,
+                "numGenRequests": active,
+                "numPausedRequests": paused,
+                "numCtxTokens": 0,
+            },
+        }
+        for step in range(count)
+    ]
+    return json.dumps(rows)
+
+
+def trtllm_2866_big_max_tokens(lines: list[str]) -> dict[str, str]:
+    return {"server.log": "\n".join(lines) + "\n", "iterations.json": iterations(120, active=1, queued=6, used=60)}
+
+
+def trtllm_9412_sequential_without_max_tokens(_: list[str]) -> dict[str, str]:
+    return {"iterations.json": iterations(120, active=1, queued=12, used=40)}
+
+
+def trtllm_16827_max_util(_: list[str]) -> dict[str, str]:
+    return {"iterations.json": iterations(120, active=14, queued=9, used=509, paused=2)}
+
+
+def trtllm_backend_609_active8_scheduled1(_: list[str]) -> dict[str, str]:
+    """Triton's own record, whole: eight active, one scheduled, the pool of 40 blocks full."""
+    record = {
+        "Active Request Count": 8,
+        "Iteration Counter": 6189,
+        "Max Request Count": 8,
+        "Context Requests": 0,
+        "Scheduled Requests": 1,
+        "Generation Requests": 1,
+        "Paused Requests": 0,
+        "Max KV cache blocks": 40,
+        "Used KV cache blocks": 40,
+        "Free KV cache blocks": 0,
+        "Tokens per KV cache block": 64,
+    }
+    lines = []
+    for step in range(30):
+        text = json.dumps(record | {"Iteration Counter": 6189 + step}, separators=(",", ":")).replace('"', '\\"')
+        lines.append(f'I1002 23:45:{10 + step}.282246 136 model_instance_state.cc:1115] "{text}"')
+    return {"triton.log": "\n".join(lines) + "\n"}
+
+
+def llamacpp_20153_swa_hybrid_full_reprocess(lines: list[str]) -> dict[str, str]:
+    return {"server.log": "\n".join(lines) + "\n"}
+
+
+def llamacpp_unified_kv_oversubscribed(lines: list[str]) -> dict[str, str]:
+    warned = [
+        f"{step // 60}.{step % 60:02d}.083.578 W srv        decode: {lines[0]}, i = 0, n_batch = 1024, ret = 1"
+        for step in range(115)
+    ]
+    failed = [
+        f"2.10.0{each:02d}.195 E srv    send_error: task id = {each}, error: Context size has been exceeded." for each in range(4)
+    ]
+    started = [
+        f"0.00.00{each}.762 I slot launch_slot_: id  {each} | task {each} | processing task, is_child = 0" for each in range(4)
+    ]
+    return {"server.log": "\n".join([*started, *warned, *failed, ""])}
 
 
 def builders() -> dict[str, object]:

@@ -78,7 +78,18 @@ ANSWERS = {
     "vllm-12122-grammar-ttft": Answer({"queue_deferred"}, KV),
     "vllm-omni-6365-queue-at-2rps": Answer({"queue_token_budget"} | UNTOLD, {"queue_kv_capacity", "queue_max_num_seqs"}),
     "vllm-ascend-10820-decode-recompute": Answer({"preemption"}),
+    "sglang-22726-token-usage-excludes-evictable": Answer({"healthy"} | UNTOLD, {"queue_kv_capacity", "preemption"}),
+    "sglang-21396-transfer-req-misread": Answer({"healthy"} | UNTOLD, KV),
+    "trtllm-2866-big-max-tokens": Answer(UNTOLD, {"queue_kv_capacity", "queue_max_num_seqs"}, r"batch.size"),
+    "trtllm-9412-sequential-without-max-tokens": Answer(UNTOLD, {"queue_kv_capacity", "queue_max_num_seqs"}, r"batch.size"),
+    "trtllm-16827-max-util": Answer({"preemption"}, {"healthy"}),
+    "trtllm-backend-609-active8-scheduled1": Answer({"queue_kv_capacity"} | UNTOLD, {"queue_max_num_seqs"}, r"batch.size"),
+    "llamacpp-20153-swa-hybrid-full-reprocess": Answer({"healthy"} | UNTOLD, KV),
+    "llamacpp-unified-kv-oversubscribed": Answer({"queue_kv_capacity"}, {"preemption"}),
 }
+
+# Nothing an engine wrote: a simulator's output, and a wish.
+NO_INPUT = {"inference-sim-1167-prefix-reduces-preempt", "vllm-5051-thrash-metric-request"}
 
 pytestmark = pytest.mark.skipif(not CASES.exists(), reason="the bug reports are not beside the project")
 
@@ -109,6 +120,10 @@ def test_a_reported_case_is_told_right_or_said_to_be_untold(case, tmp_path, reco
     assert not {verdict for verdict, severity, _, _ in told if severity >= 20} & answer.wrong, told
     assert not primary & answer.wrong, told
     assert not [title for title in advised if re.search(answer.not_advised, title, re.IGNORECASE)], advised
+
+
+def test_every_report_has_its_input_and_its_answer():
+    assert set(reports()) - NO_INPUT == set(ANSWERS) == set(builders())
 
 
 def test_mild_preemption_is_said_to_be_mild(tmp_path):
