@@ -24,7 +24,7 @@ import altair as alt
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipelines.charts import engines, language, pauses, prefixes, queues, requests, timeline, waste
+from pipelines.charts import engines, language, pauses, prefixes, queues, requests, sweep, timeline, waste
 from pipelines.charts.data import Data, Row, first, total
 from pipelines.charts.figure import Figure
 from pipelines.charts.language import CALM, PREEMPTION, QUEUEING, RECOMPUTATION, between, count, duration, percent, short
@@ -76,6 +76,7 @@ def page(data: Data) -> str:
             figures=figures,
             pause_causes=pauses.by_cause(data),
             longest_pauses=pauses.longest(data),
+            sweep_levels=sweep.levels(data),
             style=(PAGE / "page.css").read_text(encoding="utf-8"),
             scripts=scripts,
             policy=policy(scripts.values()),
@@ -97,6 +98,7 @@ def drawn(data: Data) -> dict[str, Figure]:
         queues.figure,
         requests.time,
         prefixes.figure,
+        sweep.figure,
     )
     return {figure.key: figure for figure in (make(data) for make in makers) if figure is not None}
 

@@ -96,6 +96,19 @@ create table data_quality as from (values
     ($run, 'server.log', 'year_assumed', 'info', 1::bigint, 'The log has no year: 2026 was taken from the metrics.')
 ) as rows(run, source, flag, severity, count, detail);
 
+create table sweep_levels as
+select $run as run, $file as sweep, 'concurrency' as dimension, level::double as level, 20::bigint * level as requests,
+    least(1.0, level / 20.0) as kv_usage_max, least(level, 20)::double as running, greatest(0, level - 20)::double as waiting,
+    greatest(0, 9 * (level - 16))::double as preemptions, 0.01 * greatest(0, level - 16) as recomputed_share, 0.05 * level as ttft_p50_s,
+    0.1 * level as ttft_p99_s, 0.01 * level as itl_p99_s, 0.2 * level as longest_gap_s, 0.2 * level as tail_s,
+    100.0 * least(level, 18) as useful_tokens_per_s, 0.5 * level as goodput_per_s
+from (values (4), (8), (16), (24), (32)) as levels(level);
+
+create table sweep_knee as
+select $run as run, $file as sweep, 'concurrency' as dimension, 16.0::double as knee_level, 16.0::double as cache_limit_low,
+    24.0::double as cache_limit_high, 'The knee lies between concurrency 16 and 24. ' || $hostile as summary,
+    ['The sweep stopped too early. ' || $hostile] as remarks;
+
 create table sources as from (values
     ($file, '/home/alice/' || $file, 'vllm_bench_json', 'vllm', 120000::bigint, 1::bigint, 1::bigint, 0::bigint, 0::bigint, null::bigint, null::varchar),
     ('server.log', '/home/alice/server.log', 'vllm_log', 'vllm', 90000::bigint, 1200::bigint, 900::bigint, 298::bigint, 2::bigint, 17::bigint, null::varchar)

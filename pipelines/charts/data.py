@@ -40,6 +40,15 @@ TABLES: dict[str, str] = {
         "missing varchar[], peak_at timestamptz"
     ),
     "preemptions": "run varchar, engine varchar, count_low double, count_best double, count_high double, method varchar",
+    "sweep_levels": (
+        "run varchar, sweep varchar, dimension varchar, level double, requests bigint, kv_usage_max double, running double, "
+        "waiting double, preemptions double, recomputed_share double, ttft_p50_s double, ttft_p99_s double, itl_p99_s double, "
+        "longest_gap_s double, tail_s double, useful_tokens_per_s double, goodput_per_s double"
+    ),
+    "sweep_knee": (
+        "run varchar, sweep varchar, dimension varchar, knee_level double, cache_limit_low double, cache_limit_high double, "
+        "summary varchar, remarks varchar[]"
+    ),
     "waste": (
         "run varchar, engine varchar, kind varchar, tokens_low double, tokens_best double, tokens_high double, share_low double, "
         "share_best double, share_high double, gpu_seconds_low double, gpu_seconds_best double, gpu_seconds_high double, "

@@ -81,7 +81,7 @@ def test_every_figure_names_its_query_and_its_rows(tmp_path):
     analysis = synthetic.analysis(tmp_path, engines=("0", "1"))
     with Data.open(analysis) as data:
         figures = report.drawn(data)
-        assert len(figures) == 8
+        assert len(figures) == 9
         for figure in figures.values():
             assert figure.question.endswith("?")
             assert figure.spec is not None, figure.key
