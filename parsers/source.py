@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,7 +30,7 @@ class InputError(Exception):
     """An input that cannot be read. Its message is one line: what, where, what to do next."""
 
 
-class UnrecognisedFormat(InputError):
+class UnrecognisedFormat(InputError):  # noqa: N818 - named by the condition
     """No format claims the file's content."""
 
 
@@ -184,7 +184,7 @@ class Sink:
                 raise KeyError(f"{table} has no column {', '.join(sorted(unknown))}")
             self.write(table, pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(fields)))
 
-    def __enter__(self) -> Sink:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

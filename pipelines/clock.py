@@ -282,7 +282,7 @@ def _from_spans(requests: pl.DataFrame, spans: pl.DataFrame) -> list[Origin]:
         if sure.height >= FEW:
             result.append(_between(sure, sure.height / matched if matched else math.inf, method))
         elif near.height:
-            middle = float(near["apart_s"].median() or 0.0)
+            middle = float(near.select(pl.col("apart_s").median()).item() or 0.0)
             result.append(Origin(middle, 1.0, matched, method))
     return result
 
@@ -619,7 +619,7 @@ def _dates_known(dates: pl.DataFrame) -> bool:
 
 def _years(
     log: Mapping[str, object], stamps: pl.Series, windows: Sequence[tuple[float, float]], dates: pl.DataFrame
-) -> list[int | None]:
+) -> Sequence[int | None]:
     """Years that may stand for the placeholder, likeliest first; [None] where the stamps have their own."""
     first, last = stamps[0], stamps[1]
     if first.year >= PLACEHOLDER_YEAR + 10:

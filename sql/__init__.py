@@ -1,1 +1,1 @@
-"""The SQL library: one file, one table. `lib/` has macros, then staging, core, marts and advice, each reading only below itself."""
+"""The SQL library: one file, one table. `lib/` has macros, then staging, core, marts and advice, each reading only below."""
