@@ -134,9 +134,11 @@ SAMPLES = {
     ],
     "nvidia_smi": [
         "timestamp, index, utilization.gpu [%], memory.used [MiB]\n2026/11/29 13:23:56.789, 0, 97 %, 71234 MiB\n",
-        "#Date       Time        gpu    pwr     sm\n"
-        "#YYYYMMDD   HH:MM:SS    Idx      W      %\n"
-        " 20261129   13:23:56   0   412   97\n",
+        (
+            "#Date       Time        gpu    pwr     sm\n"
+            "#YYYYMMDD   HH:MM:SS    Idx      W      %\n"
+            " 20261129   13:23:56   0   412   97\n"
+        ),
     ],
     "inference_perf_json": [
         json.dumps({"load_summary": {"count": 60, "requested_rate": 1.0}, "successes": {"count": 60}, "failures": {"count": 0}}),
