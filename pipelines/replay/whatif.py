@@ -360,7 +360,16 @@ class WhatIf:
             half = hypot(SPREADS * made.spread(name), best * error * (2 if is_beyond else 1))
             least, most = min(each[name] for each in made.figures), max(each[name] for each in made.figures)
             figures[name] = Told(max(0.0, min(best - half, least)), best, max(best + half, most))
+        if figures["preemptions"].high == 0 and made.peak_usage > 1 - MODEL_ERROR["replay"]:
+            figures |= self._at_the_brim(scenario, figures)
         return Prediction(scenario, figures, made.waiting_s, made.peak_usage, made.peak_running)
+
+    def _at_the_brim(self, scenario: Scenario, figures: Mapping[str, Told]) -> dict[str, Told]:
+        """The counts of a pool that was nearly full and held: as much as the model may be off would have been too much for it."""
+        settings = scenario.settings
+        tight = replace(scenario, settings=replace(settings, blocks=int((1 - MODEL_ERROR["replay"]) * settings.blocks)))
+        found = _figures(self.model, replays(self.model, tight, 0))
+        return {name: replace(figures[name], high=max(figures[name].high, found[name])) for name in COUNTS}
 
 
 def _check(name: str, recorded: float, replayed: float) -> SelfCheck:

@@ -136,6 +136,16 @@ def test_the_limit_moves_from_the_pool_to_the_slots(pressed):
     assert (pressed.recorded().limit, told.limit) == ("pool", "slots")
 
 
+def test_no_preemption_in_a_full_pool_is_not_said_to_be_sure(pressed):
+    brim = next(
+        told
+        for blocks in range(270, 600, 20)
+        if (told := pressed.predict({"num_gpu_blocks": str(blocks)})[0]).figures["preemptions"].best == 0
+    )
+    assert brim.peak_usage > 0.9
+    assert brim.figures["preemptions"].high > 0
+
+
 def test_replicas_share_the_load(pressed):
     told, notes = pressed.predict({"replicas": "3"})
     assert told.figures["preemptions"].best == 0
