@@ -79,6 +79,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     analyze.add_argument("--since", type=_moment, metavar="TIME", help="leave out what came before, such as 2026-01-31T12:00")
     analyze.add_argument("--until", type=_moment, metavar="TIME", help="leave out what came after")
+    analyze.add_argument("--ttft-target", type=_seconds, metavar="SECONDS", help="time to first token that a sweep is judged by")
+    analyze.add_argument("--gap-target", type=_seconds, metavar="SECONDS", help="longest pause that a sweep is judged by")
     analyze.add_argument("--name", type=_name, help="name of the run; the first input's where not given")
 
     parse = _command(commands, "parse", _parse, "only read: one Parquet file per raw table, and what became of each line")
@@ -138,6 +140,8 @@ def _analyze(arguments: argparse.Namespace) -> int:
         since=since,
         until=until,
         gpu_cost_usd_per_hour=arguments.gpu_cost,
+        target_ttft_s=arguments.ttft_target,
+        target_gap_s=arguments.gap_target,
     )
     with Progress() as progress:
         result = analysis.analyze(arguments.paths, arguments.out, run, tell=progress.tell)
@@ -245,6 +249,13 @@ def _positive(text: str) -> float:
         if 0 < (value := float(text)) < float("inf"):
             return value
     raise argparse.ArgumentTypeError(f"`{text}` is not a price above 0")
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (value := float(text)) < float("inf"):
+            return value
+    raise argparse.ArgumentTypeError(f"`{text}` is not a number of seconds above 0")
 
 
 def _zone(text: str) -> str:

@@ -182,3 +182,13 @@ def test_the_intervals_of_differences_hold_over_resamples_of_the_recordings(side
             )
             held += found is not None and found[0] <= truth <= found[1]
         assert held >= 0.9 * trials - 5, share
+
+
+def test_a_stated_target_is_what_the_levels_are_judged_by(modelled, tmp_path):
+    lake = Lake(tmp_path, "sweep")
+    shutil.copytree(modelled("sweep").root, tmp_path, dirs_exist_ok=True)
+    with connect(threads=1) as con:
+        for name in ("marts.sweep_levels", "marts.sweep_knee"):
+            materialize(models()[name], lake=lake, con=con, run=Run("sweep", target_ttft_s=4.0, target_gap_s=4.0))
+    assert knee(lake)["met_target_level"] > (knee(modelled("sweep"))["met_target_level"] or 0)
+    assert "a first token within 4 s and no pause over 4 s" in knee(lake)["summary"]
