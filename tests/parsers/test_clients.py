@@ -6,8 +6,9 @@ import pytest
 from reading import SHARED, read_any
 
 SGLANG = {
-    "backend": "sglang", "dataset_name": "random", "request_rate": float("inf"), "max_concurrency": 4, "duration": 61.5,
-    "completed": 1, "total_input_tokens": 31, "total_output_tokens": 3, "total_output_tokens_retokenized": 3, "mean_ttft_ms": 512.1,
+    "backend": "sglang", "dataset_name": "random", "request_rate": float("inf"), "max_concurrency": 4,
+    "duration": 61.5, "completed": 1, "total_input_tokens": 31, "total_output_tokens": 3, "total_output_tokens_retokenized": 3,
+    "mean_ttft_ms": 512.1,
     "input_lens": [31, 40], "output_lens": [3, 0], "ttfts": [0.5, 0.0], "itls": [[0.25, 0.25], []], "generated_texts": ["a", ""],
     "errors": ["", "Traceback …\naiohttp.ClientError: secret words"],
 }  # fmt: skip
