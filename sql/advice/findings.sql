@@ -379,6 +379,29 @@ cold as (
     where verdict = 'cold_start'
 ),
 
+halted as (
+    select
+        engine,
+        verdict,
+        window_start,
+        window_end,
+        peak_at,
+        delay_severity(ratio(weight, greatest(first_tokens, 1)), ratio(weight, greatest(decode_s, weight))) as severity,
+        0.8 as confidence,
+        format(
+            'All answers stood still together, for {} at the longest: the engine, its host or the way to the clients paused.',
+            spoken_duration(peak_weight)
+        ) as summary,
+        [
+            format('Client streams lost {:.1f} s in all to pauses of a second or more that every stream shared.', weight),
+            'Nobody lost KV state by it: in a preemption the other streams run on.',
+        ] as evidence,
+        []::varchar[] as evidence_against,
+        ['Whether the engine stepped meanwhile: iteration lines (--enable-logging-iteration-details on vLLM), and the host''s CPU and network then.'] as missing,
+    from facts
+    where verdict = 'engine_pause'
+),
+
 runaway as (
     select
         engine,
@@ -488,6 +511,8 @@ from (
     from slow
     union all by name
     from cold
+    union all by name
+    from halted
     union all by name
     from runaway
     union all by name

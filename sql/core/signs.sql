@@ -132,6 +132,19 @@ cold as (
         and coalesce(prompt_tokens_per_s, 0) < 500 -- a long prompt takes its time; no accelerator prefills slower than this
 ),
 
+-- clients' streams that stood still together for a second or more: shorter than that is a long step
+paused as (
+    select
+        gaps.engine,
+        'engine_pause' as verdict,
+        gaps.started_at as sign_start,
+        gaps.ended_at as sign_end,
+        gaps.duration_s as weight,
+    from core.request_gaps as gaps
+    inner join core.stall_causes as causes using (stream, gap_index)
+    where causes.cause = 'engine_pause' and gaps.duration_s >= 1 and gaps.started_at is not null
+),
+
 runaway as (
     select
         engine,
@@ -190,6 +203,8 @@ union all
 from stuck_by_log
 union all
 from cold
+union all
+from paused
 union all
 from runaway
 union all
