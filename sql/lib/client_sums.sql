@@ -11,6 +11,23 @@ from (values
     ('output_throughput', 'output_tokens_per_s', 1.0, 1),
     ('request_throughput', 'requests_per_s', 1.0, 1),
     ('request_goodput', 'goodput_per_s', 1.0, 1),
+    -- InferenceX, which writes seconds and no unit
+    ('median_ttft', 'ttft_p50_s', 1.0, 3),
+    ('p99_ttft', 'ttft_p99_s', 1.0, 3),
+    ('median_tpot', 'itl_p50_s', 1.0, 3),
+    ('p99_tpot', 'itl_p99_s', 1.0, 3),
+    -- benchmark reports of llm-d
+    ('latency.time_to_first_token.p50', 'ttft_p50_s', 1.0, 2),
+    ('latency.inter_token_latency.p50', 'itl_p50_s', 1.0, 2),
+    ('throughput.output_token_rate.mean', 'output_tokens_per_s', 1.0, 2),
+    ('throughput.request_rate.mean', 'requests_per_s', 1.0, 2),
+    -- GuideLLM
+    ('time_to_first_token_ms.successful.median', 'ttft_p50_s', 0.001, 1),
+    ('time_to_first_token_ms.successful.percentiles.p99', 'ttft_p99_s', 0.001, 1),
+    ('inter_token_latency_ms.successful.median', 'itl_p50_s', 0.001, 1),
+    ('inter_token_latency_ms.successful.percentiles.p99', 'itl_p99_s', 0.001, 1),
+    ('output_tokens_per_second.successful.mean', 'output_tokens_per_s', 1.0, 1),
+    ('requests_per_second.successful.mean', 'requests_per_s', 1.0, 1),
     -- tables with one line a level; a median of tokens per request stands for the time between them where there is nothing better
     ('ttft_p50_s', 'ttft_p50_s', 1.0, 1),
     ('ttft_p99_s', 'ttft_p99_s', 1.0, 1),

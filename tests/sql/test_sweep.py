@@ -128,6 +128,25 @@ def test_a_report_that_shows_a_pool_in_use_is_believed_when_it_counts_no_preempt
     )
 
 
+def test_sums_of_other_clients_are_known_by_their_names_and_units(sql):
+    sql.given(
+        "client_runs",
+        """
+        source  run_index  client  request_rate  aggregates
+        a       0          guidellm    2  {"time_to_first_token_ms.successful.percentiles.p99": 1500}
+        b       0          inferencex  4  {"p99_ttft": 2.5, "output_throughput": 60}
+        """,
+    )
+    assert (
+        sql.rows("core.client_sums")
+        == """
+        source  ttft_p99_s  output_tokens_per_s
+        a       1.5         -
+        b       2.5         60
+    """
+    )
+
+
 # the knee, the limit and what to add, which are Python
 
 
