@@ -42,7 +42,7 @@ class Analysis:
         return self.out / publish.REPORT
 
 
-def analyze(paths: Iterable[Path], out: Path, run: Run, *, tell: Tell = lambda _: None) -> Analysis:
+def analyze(paths: Iterable[Path], out: Path, run: Run, *, anonymize: bool = False, tell: Tell = lambda _: None) -> Analysis:
     """Read, model and publish one run into the folder `out`. InputError where nothing given can be read to its end.
 
     A result that was there before stays until the new one is complete.
@@ -53,7 +53,7 @@ def analyze(paths: Iterable[Path], out: Path, run: Run, *, tell: Tell = lambda _
         intake.require_whole()
         rows = build(lake, run, tell=tell)
         tell("writing the result")
-        publish.publish(lake, work / "result")
+        publish.publish(lake, work / "result", anonymize=anonymize)
         publish.replace(work / "result", out)
     return Analysis(out, intake, intake.rows | rows)
 

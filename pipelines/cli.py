@@ -81,6 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
     analyze.add_argument("--until", type=_moment, metavar="TIME", help="leave out what came after")
     analyze.add_argument("--ttft-target", type=_seconds, metavar="SECONDS", help="time to first token that a sweep is judged by")
     analyze.add_argument("--gap-target", type=_seconds, metavar="SECONDS", help="longest pause that a sweep is judged by")
+    analyze.add_argument("--anonymize", action="store_true", help="hide names, hosts and paths in report.html and summary.md")
     analyze.add_argument("--name", type=_name, help="name of the run; the first input's where not given")
 
     parse = _command(commands, "parse", _parse, "only read: one Parquet file per raw table, and what became of each line")
@@ -144,7 +145,7 @@ def _analyze(arguments: argparse.Namespace) -> int:
         target_gap_s=arguments.gap_target,
     )
     with Progress() as progress:
-        result = analysis.analyze(arguments.paths, arguments.out, run, tell=progress.tell)
+        result = analysis.analyze(arguments.paths, arguments.out, run, anonymize=arguments.anonymize, tell=progress.tell)
     _say_unread(result.intake)
     if arguments.format == "json":
         sys.stdout.write((result.out / publish.SUMMARY).read_text())

@@ -22,7 +22,7 @@ from pipelines.duck import connect, literal
 from pipelines.lake import Lake
 from pipelines.models import Model, models
 
-DATABASE, SUMMARY, REPORT, TABLES_FOLDER = "analysis.duckdb", "summary.json", "report.html", "tables"
+DATABASE, SUMMARY, REPORT, TICKET, TABLES_FOLDER = "analysis.duckdb", "summary.json", "report.html", "summary.md", "tables"
 STORAGE_VERSION = "v1.5.0"  # DuckDB 2 writes a format that the 1.5 command line cannot open unless told
 SCHEMA_VERSION = 1  # of summary.json: raised when a field is renamed or removed
 SUMMARY_SCHEMA = Path(__file__).with_name("summary.schema.json")
@@ -49,8 +49,12 @@ _JSON_TYPES: Mapping[str, dict[str, Any]] = {
 }
 
 
-def publish(lake: Lake, into: Path) -> None:
-    """Make the four artefacts of the lake's run in the folder `into`, which must be empty or not exist."""
+def publish(lake: Lake, into: Path, *, anonymize: bool = False) -> None:
+    """Make the artefacts of the lake's run in the folder `into`, which must be empty or not exist.
+
+    `anonymize` replaces names, ids, hosts and paths in what is made to be shown, the report and the Markdown summary; the tables
+    and `summary.json` keep them.
+    """
     (into / TABLES_FOLDER).mkdir(parents=True)
     write_database(lake, into / DATABASE)
     for model in published():
@@ -58,16 +62,16 @@ def publish(lake: Lake, into: Path) -> None:
     with duckdb.connect(str(into / DATABASE), read_only=True) as con:
         con.execute("set timezone = 'UTC'")
         (into / SUMMARY).write_text(json.dumps(summary(con), indent=1, ensure_ascii=False) + "\n")
-    write_report(into / DATABASE, into / REPORT)
+    write_report(into / DATABASE, into, anonymize=anonymize)
 
 
 def replace(made: Path, out: Path) -> None:
     """Move the artefacts in `made` to `out`, in an order that never lets a mixture look whole."""
-    for name in (DATABASE, SUMMARY, REPORT):
+    for name in (DATABASE, SUMMARY, REPORT, TICKET):
         (out / name).unlink(missing_ok=True)
     if (out / TABLES_FOLDER).exists():
         shutil.rmtree(out / TABLES_FOLDER)
-    for name in (TABLES_FOLDER, SUMMARY, REPORT, DATABASE):
+    for name in (TABLES_FOLDER, SUMMARY, REPORT, TICKET, DATABASE):
         if (made / name).exists():
             (made / name).replace(out / name)
 
@@ -154,8 +158,9 @@ def plain(value: Any) -> Any:
     return value
 
 
-def write_report(database: Path, path: Path) -> None:
-    """The report, from the database alone."""
-    from pipelines.report import write_report as write  # noqa: PLC0415 - draws, which no other step needs
+def write_report(database: Path, into: Path, *, anonymize: bool) -> None:
+    """The report page and the summary for tickets, from the database alone."""
+    from pipelines import report  # noqa: PLC0415 - draws, which no other step needs
 
-    write(database, path)
+    report.write_report(database, into / REPORT, anonymize=anonymize)
+    report.write_markdown(database, into / TICKET, anonymize=anonymize)

@@ -15,7 +15,8 @@ from pipelines.models import Run
 
 def test_the_result_is_these_files_and_no_others(analyzed):
     out = analyzed.analysis.out
-    assert sorted(path.name for path in out.iterdir()) == ["analysis.duckdb", "report.html", "summary.json", "tables"]
+    artefacts = ["analysis.duckdb", "report.html", "summary.json", "summary.md", "tables"]
+    assert sorted(path.name for path in out.iterdir()) == artefacts
     assert sorted(path.stem for path in (out / "tables").iterdir()) == sorted(model.table for model in publish.published())
 
 
@@ -76,6 +77,13 @@ def test_a_result_is_replaced_as_a_whole(tmp_path):
         "tables/new.parquet",
     ]
     assert {(out / name).read_text() for name in (publish.DATABASE, publish.SUMMARY)} == {"made"}
+
+
+def test_what_is_made_to_be_shown_can_hide_names(analyzed, tmp_path):
+    result = analyze([analyzed.sample], tmp_path, Run("secret-project"), anonymize=True)
+    for name in (publish.REPORT, publish.TICKET):
+        assert "secret-project" not in (result.out / name).read_text()
+    assert "preempt" in (result.out / publish.TICKET).read_text().lower()
 
 
 def test_two_analyses_of_the_same_input_are_the_same_to_the_byte(analyzed, tmp_path):
