@@ -198,7 +198,7 @@ def _lengths(what: str, old: Sequence[float], new: Sequence[float]) -> Drift | N
         return None
     differs = tested.p < ALPHA and tested.distance >= LEAST_DISTANCE
     medians = f"median {quantile(old, 0.5):g} and {quantile(new, 0.5):g} tokens"
-    found = f"{medians}; Kolmogorov-Smirnov distance {tested.distance:.2f}, p = {tested.p:.2g} (differs below {ALPHA:g})"
+    found = f"{medians}; Kolmogorov-Smirnov distance {tested.distance:.2f}, p = {tested.p:.2g} (differs where p < {ALPHA:g})"
     return Drift(what, found, differs, tested.distance, tested.p)
 
 

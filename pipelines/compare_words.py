@@ -199,6 +199,7 @@ def page(comparison: Comparison) -> str:
     environment = Environment(
         loader=FileSystemLoader(PAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["arrows"] = lambda words: words.replace(" -> ", "\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}")
     return environment.get_template("compare.html").render(
         comparison=comparison,
         title=TITLES[comparison.conclusion],
