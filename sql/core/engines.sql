@@ -123,18 +123,6 @@ used as (
     group by engine
 ),
 
-turnover as (
-    select engine, interval_end as sampled_at, sum(delta) as prompt_tokens
-    from core.counter_intervals
-    where signal = 'prompt_tokens'
-    group by all
-    union all
-    select engine, sampled_at, max(prompt_tokens_per_s) as prompt_tokens
-    from staging.engine_samples
-    where engine not in (select engine from core.counter_intervals where signal = 'prompt_tokens')
-    group by all
-),
-
 ceilings as (
     select
         engine,
@@ -143,9 +131,9 @@ ceilings as (
         quantile_cont(kv_usage_ratio, 0.9) filter (where waiting > 0) as kv_usage_ratio,
         count(*) filter (where waiting > 0) as waiting_samples,
         -- slots are a limit only where requests come and go: one request that runs on while others wait shows no slot
-        avg((coalesce(turnover.prompt_tokens, 0) > 0)::int) filter (where waiting > 0) >= 0.5 and max(running) >= 2 as is_turning_over,
+        avg((coalesce(prompt_progress.prompt_tokens, 0) > 0)::int) filter (where waiting > 0) >= 0.5 and max(running) >= 2 as is_turning_over,
     from (select *, max(running) over (partition by engine) as peak from core.engine_states)
-    left join turnover using (engine, sampled_at)
+    left join core.prompt_progress using (engine, sampled_at)
     group by engine
 ),
 

@@ -35,18 +35,6 @@ prompts as (
     group by engine
 ),
 
-progress as (
-    select engine, interval_end as sampled_at, sum(delta) as prompt_tokens
-    from core.counter_intervals
-    where signal = 'prompt_tokens'
-    group by all
-    union all
-    select engine, sampled_at, max(prompt_tokens_per_s) as prompt_tokens
-    from staging.engine_samples
-    where engine not in (select engine from core.counter_intervals where signal = 'prompt_tokens')
-    group by all
-),
-
 spells as (
     select
         *,
@@ -73,7 +61,7 @@ judged as (
 needed as (
     select
         judged.*,
-        progress.prompt_tokens,
+        prompt_progress.prompt_tokens,
         -- what the head needs: a mean prompt where the engine told their lengths, else what a running request holds on average
         coalesce(
             ratio(prompts.mean_prompt_tokens + judged.block_size, judged.kv_capacity_tokens),
@@ -91,7 +79,7 @@ needed as (
         ) as is_after_retraction,
     from judged
     left join prompts using (engine)
-    left join progress using (engine, sampled_at)
+    left join core.prompt_progress using (engine, sampled_at)
 )
 
 select
