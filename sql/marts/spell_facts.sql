@@ -151,7 +151,7 @@ paused as (
     inner join marts.stalls
         on stalls.cause = 'preemption'
         and (stalls.engine = spells.engine or stalls.engine like '%*')
-        and stalls.started_at >= spells.window_start
+        and plus_seconds(stalls.started_at, stalls.duration_s) >= spells.window_start
         and stalls.started_at <= spells.window_end
     where spells.verdict = 'preemption'
     group by all
