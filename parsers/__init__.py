@@ -155,6 +155,8 @@ def _likeness(head: bytes) -> str:
     first = head.splitlines()[0][:60].decode("utf-8", "replace") if head.splitlines() else ""
     if start.startswith((b"<!doctype", b"<html")):
         return f'an HTML page (line 1: "{first}"); was the proxy\'s login or error page saved?'
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "text in UTF-16, as PowerShell's `>` writes it; save it as UTF-8"
     if head.startswith(b"\x89PNG"):
         return "a PNG picture, not something an engine wrote"
     if b"\0" in head:

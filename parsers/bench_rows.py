@@ -19,6 +19,7 @@ from parsers.json_text import BrokenJsonError, documents, read_text
 from parsers.source import Account, InputError, Sink, Source
 
 BATCH_REQUESTS = 2_000  # each may hold thousands of gaps
+LARGEST = 2.0**63  # beyond it no clock counts, not even in nanoseconds
 
 _EXCEPTION = re.compile(r"^(?:\w+\.)*([A-Z]\w{0,49}(?:Error|Exception|Timeout|Interrupt|Exit))(?::|$)", re.MULTILINE)
 _STATUS_CODE = re.compile(r"\b([45]\d\d)\b")
@@ -28,12 +29,12 @@ Row = dict[str, object]
 
 
 def real(value: object) -> float | None:
-    """A finite number, also where it was written as text; `inf` stands for no limit."""
+    """A number, also where it was written as text; `inf` stands for no limit, and so does what nothing can have measured."""
     try:
         number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
     except (ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) < LARGEST else None
 
 
 def whole(value: object) -> int | None:

@@ -13,6 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
+
+from parsers import InputError
+from parsers.columns import TABLES
 from pipelines import publish
 from pipelines.duck import connect
 from pipelines.intake import Intake, read, read_into
@@ -64,7 +68,11 @@ def build(lake: Lake, run: Run, *, tell: Tell = lambda _: None) -> dict[str, int
     with connect() as con:
         for model in models().values():
             tell(f"computing {model.name}")
-            rows[model.name] = materialize(model, lake=lake, con=con, run=run)
+            try:
+                rows[model.name] = materialize(model, lake=lake, con=con, run=run)
+            except duckdb.Error as error:
+                fault = str(error).partition("\n")[0]
+                raise InputError(f"{model.name}: a value in the inputs is beyond its sums ({fault}); please report it") from error
     return rows
 
 
@@ -72,6 +80,8 @@ def parse_only(paths: Iterable[Path], out: Path, *, tell: Tell = lambda _: None)
     """Read everything into `<out>/<table>.parquet`; tables that no input fills are left out."""
     with workplace(out) as work:
         intake = read_into(paths, work / "tables", skip=out, tell=tell)
+        for table in TABLES:  # those of an earlier call go, also where this one has no such table
+            (out / f"{table}.parquet").unlink(missing_ok=True)
         for table in sorted((work / "tables").glob("*.parquet")):
             table.replace(out / table.name)
     return intake
@@ -86,7 +96,8 @@ def workplace(out: Path) -> Iterator[Path]:
     is_new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(f"{WORK_PREFIX}*"):
-        if not _is_alive(int(left.name.removeprefix(WORK_PREFIX))):
+        process = left.name.removeprefix(WORK_PREFIX)
+        if process.isdecimal() and not _is_alive(int(process)):
             shutil.rmtree(left, ignore_errors=True)
     work = out / f"{WORK_PREFIX}{os.getpid()}"
     work.mkdir()
@@ -101,7 +112,7 @@ def workplace(out: Path) -> Iterator[Path]:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

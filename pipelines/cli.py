@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 DONE, FAIL_ON, WRONG = 0, 1, 2
 FAIL_ON_SEVERITY = {"warning": 20, "critical": 60}  # of 100; below 20 a verdict is not worth a word
+QUERY_INTERRUPTED = "Query interrupted"  # what DuckDB makes of Ctrl-C while it runs a statement
 SQL_FORMATS = ("table", "csv", "json", "markdown", "parquet")
 
 
@@ -56,6 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _wrong(f"{error.filename or 'file'}: {(error.strerror or str(error)).lower()}; check the path and the free space")
     except KeyboardInterrupt:
+        return _wrong("interrupted; nothing was written")
+    except RuntimeError as error:
+        if str(error) != QUERY_INTERRUPTED:
+            raise
         return _wrong("interrupted; nothing was written")
 
 
@@ -284,13 +289,16 @@ def _in_zone(moment: datetime | None, zone: str | None) -> str | None:
     if moment is None:
         return None
     known = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone) if zone else UTC)
-    return known.astimezone(UTC).isoformat()
+    try:
+        return known.astimezone(UTC).isoformat()
+    except OverflowError:
+        raise CallError(f"{moment.isoformat()} is outside the years 1 to 9999 in UTC; leave the option out") from None
 
 
 def _default_name(paths: Sequence[Path]) -> str:
     """The first input's name: of the folder, or of the file without its suffixes."""
-    first = paths[0].resolve()
-    return first.name if first.is_dir() else first.name.split(".")[0] or first.name
+    first = Path(os.path.realpath(paths[0]))
+    return printable(first.name if first.is_dir() else first.name.split(".")[0] or first.name)
 
 
 def _require_folder(out: Path) -> None:

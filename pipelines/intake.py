@@ -50,7 +50,7 @@ class Outcome:
         """Its row of `raw.sources`."""
         return {
             "source": self.source.name,
-            "path": str(self.source.path),
+            "path": _spoken(str(self.source.path)),
             "format": self.format.name if self.format else None,
             "engine_kind": self.format.engine_kind if self.format else None,
             "bytes": _size(self.source.path),
@@ -110,13 +110,18 @@ def read_into(paths: Iterable[Path], folder: Path, *, skip: Path | None = None, 
 def find(paths: Iterable[Path], *, skip: Path | None = None) -> list[Source]:
     """The files below `paths` in a fixed order, each under a name of its own. Hidden files are left alone."""
     found: dict[str, Source] = {}
+    output, is_output = _real(skip) if skip else None, False
     for path in paths:
         for file, name in _files(path):
-            if skip is None or not file.resolve().is_relative_to(skip.resolve()):
-                unique = _unique(name, path, taken=found)
+            if output and _real(file).is_relative_to(output):
+                is_output = True
+            else:
+                unique = _unique(_spoken(name), path, taken=found)
                 found[unique] = Source(file, unique)
     if not found:
         places = ", ".join(map(str, paths))
+        if is_output:
+            raise InputError(f"{places}: all of it lies in the output folder {skip}; give --out a folder of its own")
         raise InputError(f"{places}: no file there; give the folder with the server's log, metrics or results")
     return joined(list(found.values()))
 
@@ -186,7 +191,7 @@ def _unique(name: str, given: Path, *, taken: dict[str, Source]) -> str:
     bare = name
     for suffix in COMPRESSED_SUFFIXES:
         bare = bare.removesuffix(suffix)
-    parent = given.resolve().name if given.is_dir() else given.resolve().parent.name
+    parent = _spoken(given.resolve().name if given.is_dir() else given.resolve().parent.name)
     candidates = [bare, f"{parent}/{bare}"]
     return next((each for each in candidates if each not in taken), None) or next(
         f"{bare} ({number})" for number in range(2, len(taken) + 3) if f"{bare} ({number})" not in taken
@@ -218,6 +223,16 @@ def _size(path: Path) -> int | None:
         return path.stat().st_size
     except OSError:
         return None
+
+
+def _real(path: Path) -> Path:
+    """The path without its links; unlike `resolve` it does not mind links that lead in a circle."""
+    return Path(os.path.realpath(path))
+
+
+def _spoken(path: str) -> str:
+    """A path as text that can be written: file systems take bytes that are no characters."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _one_line(message: object) -> str:

@@ -11,6 +11,7 @@ import math
 import shutil
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -149,8 +150,10 @@ def plain(value: Any) -> Any:
     """A value as JSON can hold it: times in ISO 8601 UTC, infinities and NaN as null."""
     if isinstance(value, dict):
         return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
+    if isinstance(value, Decimal):
+        return float(value)
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, float) and not math.isfinite(value):

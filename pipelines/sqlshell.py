@@ -23,7 +23,7 @@ from parsers.source import InputError
 from pipelines.duck import MEMORY_LIMIT, literal
 from pipelines.models import LAYERS
 from pipelines.publish import DATABASE, plain
-from pipelines.texttable import aligned, cell, markdown
+from pipelines.texttable import aligned, cell, markdown, printable
 
 FORMAT_OF_SUFFIX = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet"}
 PROMPT_BEGIN, PROMPT_MORE = "kvpressure> ", "       ...> "
@@ -97,7 +97,10 @@ def answer(con: duckdb.DuckDBPyConnection, query: str, *, kind: str | None = Non
     if kind == "parquet":
         if output is None:
             raise QueryError("parquet is not for a terminal; add -o FILE")
-        pq.write_table(table, output, compression="zstd")
+        try:
+            pq.write_table(table, output, compression="zstd")
+        except pa.ArrowException as error:
+            raise QueryError(f"not for parquet: {_first_line(error)}; cast that column to text") from error
     elif output is not None:
         output.write_text(render(table, kind))
     else:
@@ -117,21 +120,33 @@ def run(con: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
 
 def render(table: pa.Table, kind: str) -> str:
     """A result as text: table, csv, json (an array of objects) or markdown."""
+    values = zip(*map(_values, table.columns), strict=True)
     if kind == "json":
-        return "[" + ",\n ".join(json.dumps(plain(record), ensure_ascii=False) for record in table.to_pylist()) + "]\n"
-    rows = [list(map(cell, row)) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
+        if len(set(table.column_names)) < table.num_columns:
+            raise QueryError("two columns have one name, which a JSON object cannot hold; tell them apart with `as`")
+        records = (dict(zip(table.column_names, row, strict=True)) for row in values)
+        return "[" + ",\n ".join(json.dumps(plain(each), ensure_ascii=False, default=cell) for each in records) + "]\n"
+    rows, names = [list(map(cell, row)) for row in values], list(map(printable, table.column_names))
     if kind == "csv":
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([table.column_names, *rows])
+        csv.writer(text, lineterminator="\n").writerows([names, *rows])
         return text.getvalue()
     if kind == "markdown":
-        return markdown(table.column_names, rows)
+        return markdown(names, rows)
     numeric = [pa.types.is_integer(column.type) or pa.types.is_floating(column.type) for column in table.schema]
-    return aligned(table.column_names, rows, numeric=numeric)
+    return aligned(names, rows, numeric=numeric)
+
+
+def _values(column: pa.ChunkedArray) -> list[object]:
+    """A column's values; QueryError where Python has no such date."""
+    try:
+        return column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise QueryError(f"not to be shown: {_first_line(error)}; cast dates before year 1 or after 9999 to text") from error
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".;")
+    return str(error).partition("\n")[0].rstrip(".;")
 
 
 class Prompt(cmd.Cmd):
@@ -203,10 +218,11 @@ class Prompt(cmd.Cmd):
     def _show(self, query: str) -> None:
         try:
             table = run(self._con, query)
+            text = render(table.slice(0, PROMPT_ROWS), "table")
         except QueryError as error:
-            print(error)
+            print(printable(str(error)))
             return
-        sys.stdout.write(render(table.slice(0, PROMPT_ROWS), "table"))
+        sys.stdout.write(text)
         if table.num_rows > PROMPT_ROWS:
             print(f"({PROMPT_ROWS} of {table.num_rows} rows)")
 

@@ -3,9 +3,9 @@
 -- Seconds from one time to another.
 create or replace macro seconds_between(earlier, later) as epoch(later) - epoch(earlier);
 
--- A timestamp some (fractional, possibly negative) seconds later.
+-- A timestamp some (fractional, possibly negative) seconds later; NULL where that is beyond all calendars.
 create or replace macro plus_seconds(moment, seconds) as
-    make_timestamptz((epoch_us(moment) + round(seconds * 1e6))::bigint);
+    make_timestamptz(try_cast(epoch_us(moment) + round(seconds * 1e6) as bigint));
 
 -- The absolute time of a wall-clock stamp: its own `at_utc` where the line had one, else the stamp read in `zone`, its year
 -- replaced where the stamp had none (years before 2010 are the parser's placeholder; a stamp behind a New Year's Eve has 2001).

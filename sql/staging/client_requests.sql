@@ -24,7 +24,7 @@ select
     requests.request_id,
     coalesce(
         requests.start_at,
-        make_timestamptz(((clocks.mono_epoch_s + requests.start_mono_s) * 1e6)::bigint)
+        make_timestamptz(try_cast((clocks.mono_epoch_s + requests.start_mono_s) * 1e6 as bigint))
     ) as sent_at,
     clocks.error_s as clock_error_s,
     requests.client_queue_s,
@@ -38,6 +38,6 @@ select
 from raw.bench_requests as requests
 left join staging.clocks using (source)
 where getvariable('since') is null and getvariable('until') is null or within_window(
-    coalesce(requests.start_at, make_timestamptz(((clocks.mono_epoch_s + requests.start_mono_s) * 1e6)::bigint))
+    coalesce(requests.start_at, make_timestamptz(try_cast((clocks.mono_epoch_s + requests.start_mono_s) * 1e6 as bigint)))
 )
 order by requests.source, requests.run_index, requests.request_index

@@ -34,7 +34,7 @@ select
     coalesce(
         first_sent.first_at,
         runs.start_at,
-        make_timestamptz(((clocks.mono_epoch_s + first_sent.first_mono_s) * 1e6)::bigint),
+        make_timestamptz(try_cast((clocks.mono_epoch_s + first_sent.first_mono_s) * 1e6 as bigint)),
         plus_seconds(absolute_time(null, runs.date_local, clocks.zone, clocks.base_year), -runs.duration_s)
     ) as started_at,
     plus_seconds(started_at, runs.duration_s) as ended_at,

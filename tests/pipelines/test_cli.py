@@ -49,6 +49,7 @@ WRONG_CALLS = {
     "analyze {sample} --out {out} --timezone Mars/Olympus": "not a time zone",
     "analyze {sample} --out {out} --since yesterday": "ISO 8601",
     "analyze {sample} --out {out} --since 2026-01-02 --until 2026-01-01": "swap them",
+    "analyze {sample} --out {out} --since 9999-12-31T23:59:59-23:00": "outside the years",
     "analyze {sample} --out {out} --format yaml": "invalid choice",
     "analyze {sample} --out {out} --name": "--name",
     "parse {sample}/nowhere --out {out}": "nowhere: no such file or folder",
@@ -124,10 +125,35 @@ def test_a_killed_analysis_leaves_nothing_that_looks_whole(tmp_path, how):
 
 
 def test_what_a_killed_analysis_left_is_taken_away_by_the_next(capsys, tmp_path):
-    left = tmp_path / "out" / ".kvpressure-999999999"
+    left, foreign = (tmp_path / "out" / f".kvpressure-{name}" for name in ("999999999", "notes"))
     left.mkdir(parents=True)
+    foreign.mkdir()
     run(capsys, "parse", SMALL / "spans.jsonl.gz", "--out", tmp_path / "out")
     assert not left.exists()
+    assert foreign.exists()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"start_times": [-1e18, 0.5], "ttfts": [0.1, 0.2], "output_lens": [5, 5]},
+        {"itls": [[1e308, 1e308], [0.1]], "ttfts": [0.1, 1e308], "output_lens": [10**30, 5]},
+    ],
+)
+def test_numbers_that_nothing_can_have_measured_do_not_stop_an_analysis(capsys, tmp_path, given):
+    head = {"date": "20261129-131213", "model_id": "tiny", "num_prompts": 2, "duration": 1e308, "completed": 2}
+    (tmp_path / "bench.json").write_text(json.dumps(head | given))
+    assert run(capsys, "analyze", tmp_path / "bench.json", "--out", tmp_path / "out")[0] == 0
+
+
+def test_an_interrupt_within_a_query_is_one_line(capsys, tmp_path, monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise RuntimeError(cli.QUERY_INTERRUPTED)
+
+    monkeypatch.setattr("pipelines.analysis.build", interrupted)
+    status, _, error = run(capsys, "analyze", SMALL / "server.log", "--out", tmp_path / "out")
+    assert (status, error) == (2, "kvpressure: interrupted; nothing was written\n")
+    assert not (tmp_path / "out").exists()
 
 
 # analyze
@@ -190,6 +216,13 @@ def test_parse_accounts_for_every_line_of_every_file(capsys, tmp_path):
         assert row["source"] in out
 
 
+def test_parse_leaves_no_table_of_an_earlier_call(capsys, tmp_path):
+    run(capsys, "parse", SMALL / "kv_events.jsonl.gz", "--out", tmp_path)
+    assert (tmp_path / "kv_events.parquet").exists()
+    run(capsys, "parse", SMALL / "spans.jsonl.gz", "--out", tmp_path)
+    assert not (tmp_path / "kv_events.parquet").exists()
+
+
 # sql
 
 
@@ -205,6 +238,34 @@ def test_sql_answers_in_each_form(capsys, result, tmp_path):
         assert run(capsys, "sql", result, query, "-o", tmp_path / name) == (0, "", "")
     assert (tmp_path / "a.csv").read_text() == told["csv"]
     assert pq.read_table(tmp_path / "a.parquet").num_rows == 1
+
+
+def test_sql_writes_values_that_json_has_no_type_for(capsys, result):
+    query = "select 1.5 as a, date '2026-01-01' as b, [0.5] as c, map {'k': 2.5} as d, '12:00'::time as e"
+    status, out, _ = run(capsys, "sql", result, query, "--format", "json")
+    assert status == 0
+    assert json.loads(out)[0] == {"a": 1.5, "b": "2026-01-01", "c": [0.5], "d": [["k", 2.5]], "e": "12:00:00"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["select timestamptz 'infinity'"],
+        ["select date '-4000-01-01'", "--format", "json"],
+        ["select 1 as a, 2 as a", "--format", "json"],
+        ["select interval 1 day", "-o", "{tmp}/a.parquet"],
+    ],
+)
+def test_sql_says_in_one_line_what_it_cannot_show(capsys, result, tmp_path, words):
+    status, out, error = run(capsys, "sql", result, *(word.format(tmp=tmp_path) for word in words))
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    assert error.startswith("kvpressure: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_column_name_cannot_steer_the_terminal(capsys, result):
+    for kind in ("table", "csv", "markdown", "json"):
+        assert "\x1b" not in run(capsys, "sql", result, 'select 1 as "a\x1b[31m"', "--format", kind)[1]
 
 
 REFUSED = (

@@ -57,6 +57,28 @@ def test_two_files_never_share_a_name(tmp_path):
     assert names(one, one / "log", one) == ["log", "one/log", "log (2)"]
 
 
+def test_a_circle_of_links_stops_nothing(tmp_path):
+    write(tmp_path, log=LOG)
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    (tmp_path / "here").symlink_to(".")
+    outcomes = intake.read_into([tmp_path], tmp_path / "out", skip=tmp_path / "out").outcomes
+    assert [(each.source.name, each.is_whole) for each in outcomes] == [("a", False), ("b", False), ("log", True)]
+
+
+def test_a_name_that_is_no_text_is_written_as_one(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    write(folder, **{os.fsdecode(b"\xfe.log"): LOG, "a\nb {}%s'.log": LOG[:-500]})
+    read = intake.read_into([folder], tmp_path / "tables")
+    assert all(each.is_whole for each in read.outcomes)
+    assert pq.read_table(tmp_path / "tables" / "sources.parquet")["source"].to_pylist() == ["a\nb {}%s'.log", "\ufffd.log"]
+
+
+def test_inputs_within_the_output_are_named_as_what_is_wrong(tmp_path):
+    with pytest.raises(InputError, match="lies in the output folder"):
+        intake.find([write(tmp_path, log=b"1")], skip=tmp_path)
+
+
 def test_the_output_is_not_input(tmp_path):
     write(tmp_path, log=b"1", **{"out__summary.json": b"{}"})
     assert [source.name for source in intake.find([tmp_path], skip=tmp_path / "out")] == ["log"]
@@ -89,6 +111,7 @@ BROKEN = {
     "a result cut in the middle": (gzip.decompress((SAMPLE / "client-calm.json.gz").read_bytes())[:5000], ""),
     "an answer cut in the middle": (gzip.decompress((SAMPLE / "prometheus.json.gz").read_bytes())[:50000], ""),
     "a login page saved as metrics": (b"<!DOCTYPE html>\n<html><body>Sign in</body></html>\n", "HTML"),
+    "a log that PowerShell wrote": (LOG.decode().encode("utf-16"), "UTF-16"),
     "a log of something else": (b"Nov 29 12:00:00 host sshd[1]: Accepted publickey for root\n" * 50, "no line of an engine log"),
 }
 

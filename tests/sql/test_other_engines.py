@@ -160,6 +160,27 @@ def test_tensor_parallel_ranks_report_the_same_numbers_and_are_not_added_up(sql)
     )
 
 
+def test_a_value_that_no_engine_counts_is_as_good_as_not_scraped(sql):
+    sql.given(
+        "raw.metric_samples",
+        """
+        source  at_utc    name                        value
+        m       12:00:00  vllm:num_preemptions_total  -100
+        m       12:00:15  vllm:num_preemptions_total  nan
+        m       12:00:30  vllm:num_preemptions_total  inf
+        m       12:00:45  vllm:num_preemptions_total  1e308
+        m       12:01:00  vllm:num_preemptions_total  7
+        """,
+    )
+    assert (
+        sql.rows("staging.metric_samples")
+        == """
+        sampled_at  value
+        12:01:00    7
+        """
+    )
+
+
 def test_the_fullest_pool_of_a_hybrid_model_is_the_one_that_binds(sql):
     sql.given(
         "engine_samples",
