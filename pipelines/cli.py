@@ -77,15 +77,19 @@ def build_parser() -> argparse.ArgumentParser:
     analyze = _command(commands, "analyze", _analyze, "read logs, metrics and results of one run and say what happened")
     _add_inputs(analyze)
     analyze.add_argument("--format", choices=("text", "json"), default="text", help="what to print; json is summary.json")
-    analyze.add_argument("--fail-on", choices=FAIL_ON_SEVERITY, help="exit 1 where a verdict is this severe")
+    analyze.add_argument(
+        "--fail-on", choices=FAIL_ON_SEVERITY, help="exit 1 where a severity reaches 20 (warning) or 60 (critical)"
+    )
     analyze.add_argument("--gpu-cost", type=_positive, metavar="USD_PER_HOUR", help="price of the GPUs of one engine")
     analyze.add_argument(
         "--timezone", type=_zone, metavar="ZONE", help="zone of log stamps that name none, such as Europe/Berlin"
     )
     analyze.add_argument("--since", type=_moment, metavar="TIME", help="leave out what came before, such as 2026-01-31T12:00")
     analyze.add_argument("--until", type=_moment, metavar="TIME", help="leave out what came after")
-    analyze.add_argument("--ttft-target", type=_seconds, metavar="SECONDS", help="time to first token that a sweep is judged by")
-    analyze.add_argument("--gap-target", type=_seconds, metavar="SECONDS", help="longest pause that a sweep is judged by")
+    analyze.add_argument(
+        "--ttft-target", type=_seconds, metavar="SECONDS", help="time to first token that a sweep is judged by (2)"
+    )
+    analyze.add_argument("--gap-target", type=_seconds, metavar="SECONDS", help="longest pause that a sweep is judged by (2)")
     analyze.add_argument("--anonymize", action="store_true", help="hide names, hosts and paths in report.html and summary.md")
     analyze.add_argument("--name", type=_name, help="name of the run; the first input's where not given")
 

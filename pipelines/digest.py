@@ -103,6 +103,8 @@ def _engine(result: Result, primary: Row, *, colour: bool) -> str:
     lines = [f"{BOLD}{heading}{PLAIN}" if colour else heading, *_wrap(primary["summary"], indent="  ")]
     for sentence in primary["evidence"] or []:
         lines += _wrap(sentence, indent="    ", first="  - ")
+    for sentence in primary["evidence_against"] or []:
+        lines += _wrap(f"but: {sentence}", indent="    ", first="  - ")
     also = result.rows(
         "verdicts",
         f"not is_primary and severity >= {WORTH_A_WORD} and engine = {literal(primary['engine'])}",

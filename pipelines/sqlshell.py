@@ -91,8 +91,8 @@ def _run_column(file: Path) -> str:
 
 
 def answer(con: duckdb.DuckDBPyConnection, query: str, *, kind: str | None = None, output: Path | None = None) -> None:
-    """Run a query and print its result, or write it to `output`."""
-    table = run(con, query)
+    """Run a query, or a dot command that is one, and print its result, or write it to `output`."""
+    table = run(con, dot_query(query) or query)
     kind = kind or FORMAT_OF_SUFFIX.get(output.suffix.lower() if output else "", "table")
     if kind == "parquet":
         if output is None:
@@ -115,7 +115,21 @@ def run(con: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
     except duckdb.PermissionException as error:
         raise QueryError(f"not allowed here: {_first_line(error)}; this prompt reads one analysis and writes nothing") from error
     except duckdb.Error as error:
-        raise QueryError(f"{_first_line(error)}; `.tables` and `.schema TABLE` at the prompt show what there is") from error
+        raise QueryError(f"{_first_line(error)}; `.tables` and `.schema TABLE` show what there is") from error
+
+
+def dot_query(line: str) -> str | None:
+    """The query behind `.tables` and `.schema TABLE`; None for anything else."""
+    word, *rest = line.split() or [""]
+    if word == ".tables":
+        columns = "table_schema as schema, table_name as name, table_comment as holds"
+        return f"select {columns} from information_schema.tables order by all"
+    if word == ".schema" and rest:
+        return (
+            "select column_name as column, data_type as type, comment as holds from duckdb_columns() "
+            f"where table_name = {literal(rest[0].rstrip(';').split('.')[-1])} order by schema_name, column_index"
+        )
+    return None
 
 
 def render(table: pa.Table, kind: str) -> str:
@@ -192,7 +206,10 @@ class Prompt(cmd.Cmd):
             print()
             return True
         if words and words[0].startswith(".") and not self._pending:
-            self._dot(words[0], words[1:])
+            if query := dot_query(line):
+                self._show(query)
+            else:
+                print(self.intro)
         elif words or self._pending:
             self._pending.append(line)
             if line.rstrip().endswith(";"):
@@ -200,20 +217,6 @@ class Prompt(cmd.Cmd):
                 self._show(query)
         self.prompt = PROMPT_MORE if self._pending else PROMPT_BEGIN
         return False
-
-    def _dot(self, word: str, rest: list[str]) -> None:
-        if word == ".tables":
-            self._show(
-                "select table_schema as schema, table_name as name, table_comment as holds from information_schema.tables "
-                "order by all",
-            )
-        elif word == ".schema" and rest:
-            self._show(
-                "select column_name as column, data_type as type, comment as holds from duckdb_columns() "
-                f"where table_name = {literal(rest[0].split('.')[-1])} order by schema_name, column_index",
-            )
-        else:
-            print(self.intro)
 
     def _show(self, query: str) -> None:
         try:

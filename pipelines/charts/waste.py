@@ -96,4 +96,8 @@ def _worded(row: Row, rows: Sequence[Row]) -> Row:
 
 def _answer(rows: Sequence[Row]) -> str:
     told = [f"{row['label']}: {row['sentence']}." for row in rows if row["tokens_best"]]
-    return " ".join(told[:3]) or ("None was found." if rows else "")
+    if told:
+        return " ".join(told[:3])
+    if any(row["tokens_best"] is None for row in rows):
+        return "The inputs do not tell how much; the range is what is possible at all."
+    return "None was found." if rows else ""

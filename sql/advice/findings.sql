@@ -379,14 +379,24 @@ cold as (
     where verdict = 'cold_start'
 ),
 
-halted as (
+totals as (
     select
         engine,
+        sum(delta) filter (where signal = 'ttft_s_count') as first_tokens,
+        sum(delta) filter (where signal = 'itl_s_sum') as decode_s,
+    from core.counter_intervals
+    group by engine
+),
+
+halted as (
+    select
+        facts.engine,
         verdict,
         window_start,
         window_end,
         peak_at,
-        delay_severity(ratio(weight, greatest(first_tokens, 1)), ratio(weight, greatest(decode_s, weight))) as severity,
+        -- a pause of a second is an instant of the run: it is felt by what it adds to all of the run's requests
+        delay_severity(ratio(facts.weight, greatest(totals.first_tokens, 1)), ratio(facts.weight, greatest(totals.decode_s, facts.weight))) as severity,
         0.8 as confidence,
         format(
             'All answers stood still together, for {} at the longest: the engine, its host or the way to the clients paused.',
@@ -399,6 +409,7 @@ halted as (
         []::varchar[] as evidence_against,
         ['Whether the engine stepped meanwhile: iteration lines (--enable-logging-iteration-details on vLLM), and the host''s CPU and network then.'] as missing,
     from facts
+    left join totals using (engine)
     where verdict = 'engine_pause'
 ),
 

@@ -54,6 +54,7 @@ judged as (
         max(running) over near as near_running,
         max(kv_usage_ratio) over near as near_usage_ratio,
         max(running) over near > min(running) over near as is_running_moving,
+        count(*) over (partition by engine, spell) as spell_samples,
     from spells
     window near as (partition by engine, spell order by sampled_at rows between 2 preceding and 2 following)
 ),
@@ -93,7 +94,11 @@ select
         when near_running >= max_num_seqs then 'max_num_seqs'
         when near_usage_ratio >= 0.95 or near_usage_ratio + head_need_ratio >= 1 or is_after_retraction then 'kv_capacity'
         -- room for the head in the pool, slots not at their limit, and prompts being worked off: short is the token budget of a step
-        when near_usage_ratio is not null and prompt_tokens > 0 and (max_num_seqs is not null or is_running_moving) then 'token_budget'
+        -- (a log's lone line is an instant: a pool that was full the moment before shows room in it)
+        when near_usage_ratio is not null
+            and prompt_tokens > 0
+            and (max_num_seqs is not null or is_running_moving)
+            and (origin = 'metrics' or spell_samples >= 3) then 'token_budget'
         else 'unknown'
     end as cause,
     head_need_ratio,

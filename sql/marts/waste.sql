@@ -122,7 +122,16 @@ told as (
     select
         estimates.*,
         if(estimates.kind = 'offload_restore', null, useful.tokens) as useful_tokens,
-        if(estimates.kind = 'preemption_recompute', 1, 0) as is_beyond, -- a refill is among the tokens computed first for a prompt
+        if(estimates.kind = 'preemption_recompute', 1, 0) as is_beyond,
+        -- a refill is among the tokens computed first for a prompt; what preemption computed again is beyond them, best told
+        if(
+            estimates.kind = 'preemption_recompute',
+            0,
+            coalesce(
+                sum(estimates.tokens_best) filter (where estimates.kind = 'preemption_recompute') over (partition by estimates.engine),
+                0
+            )
+        ) as beside_tokens,
         case when estimates.kind <> 'offload_restore' then coalesce(priced.token_s, 0) * priced.gpus end as low_token_s,
         case when estimates.kind <> 'offload_restore' then coalesce(priced.token_s, priced.most_token_s) * priced.gpus end as token_s,
         case when estimates.kind <> 'offload_restore' then coalesce(priced.most_token_s, priced.token_s) * priced.gpus end as most_token_s,
@@ -150,9 +159,9 @@ select
     tokens_low,
     tokens_best,
     tokens_high,
-    clamp(ratio(tokens_low, useful_tokens + is_beyond * tokens_low), 0, 1) as share_low,
-    clamp(ratio(tokens_best, useful_tokens + is_beyond * tokens_best), 0, 1) as share_best,
-    clamp(ratio(tokens_high, useful_tokens + is_beyond * tokens_high), 0, 1) as share_high,
+    clamp(ratio(tokens_low, useful_tokens + beside_tokens + is_beyond * tokens_low), 0, 1) as share_low,
+    clamp(ratio(tokens_best, useful_tokens + beside_tokens + is_beyond * tokens_best), 0, 1) as share_best,
+    clamp(ratio(tokens_high, useful_tokens + beside_tokens + is_beyond * tokens_high), 0, 1) as share_high,
     gpu_seconds_low,
     gpu_seconds_best,
     gpu_seconds_high,
