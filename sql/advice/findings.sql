@@ -396,7 +396,10 @@ halted as (
         window_end,
         peak_at,
         -- a pause of a second is an instant of the run: it is felt by what it adds to all of the run's requests
-        delay_severity(ratio(facts.weight, greatest(totals.first_tokens, 1)), ratio(facts.weight, greatest(totals.decode_s, facts.weight))) as severity,
+        delay_severity(
+            ratio(facts.weight, greatest(totals.first_tokens, 1)),
+            ratio(facts.weight, greatest(totals.decode_s, facts.weight))
+        ) as severity,
         0.8 as confidence,
         format(
             'All answers stood still together, for {} at the longest: the engine, its host or the way to the clients paused.',
