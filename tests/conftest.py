@@ -53,3 +53,16 @@ def analyze_sample(tmp_path_factory) -> Callable[[Path], Analyzed]:
 def analyzed(analyze_sample) -> Analyzed:
     """The preemption sample's analysis."""
     return analyze_sample(PROJECT / "sample_traces" / "vllm-0.32-preemption")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """The table of public bug reports: case, expected, told, and how many were told right."""
+    reports = [
+        report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome) if report.when == "call"
+    ]
+    rows = [(report.passed, value) for report in reports for name, value in report.user_properties if name == "told"]
+    if rows:
+        terminalreporter.section("public bug reports")
+        for passed, row in sorted(rows, key=lambda each: each[1]):
+            terminalreporter.write_line(f"{'right' if passed else 'WRONG'}  {row}")
+        terminalreporter.write_line(f"{sum(passed for passed, _ in rows)} of {len(rows)} told right")
