@@ -95,7 +95,9 @@ class Data:
     def open(cls, analysis: Path, *, anonymize: bool = False) -> Self:
         """Open `analysis.duckdb`, or the folder it lies in."""
         database = analysis / DATABASE if analysis.is_dir() else analysis
-        con = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+        # one thread: several return rows, and add up floats, in an order of their own, and the page would differ from run to run
+        settings = {"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        con = duckdb.connect(config=settings)
         con.execute("set timezone = 'UTC'")
         con.execute(f"attach {literal(database)} as analysis (read_only)")
         con.execute("create schema core")
