@@ -34,7 +34,7 @@ from pipelines.lake import Lake
 
 LAYERS = ("raw", "staging", "core", "marts", "advice")
 PYTHON_MODELS = (
-    "pipelines.clock",
+    "pipelines.clock.model",
     "pipelines.replay.hit_rates",
     "pipelines.replay.kv_events",
     "pipelines.replay.requests",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from parsers import InputError
 from parsers.columns import TABLES, schema
-from pipelines import clock
+from pipelines.clock.model import SCHEMA, clocks
 from pipelines.duck import connect
 from pipelines.models import Run, models
 
@@ -128,8 +128,8 @@ class World:
                 con.execute(f"create table raw.{table} as from given")
             for name in SQL_MODELS:
                 con.execute(f"create table {name} as {models()[name].query}")
-            made = clock.clocks({read: con.sql(f"from {read}").pl() for read in clock.clocks.model.reads}, run)
-        assert made.schema == pl.Schema(clock.SCHEMA)
+            made = clocks({read: con.sql(f"from {read}").pl() for read in clocks.model.reads}, run)
+        assert made.schema == pl.Schema(SCHEMA)
         return {row["source"]: row for row in made.iter_rows(named=True)}
 
 
