@@ -66,42 +66,33 @@ preemption as (
                 else ''
             end
         ) as summary,
-        list_filter(
-            [
-                format('The engine counted {} preemptions.', round(facts.weight)::bigint),
-                format('KV usage reached {:.0f} % with {:.0f} requests running on average.', 100 * facts.max_kv_usage_ratio, facts.mean_running),
-                format(
-                    'Over the run {} tokens were processed again (between {} and {}): {:.0f} % of all tokens computed [{}].',
-                    spoken_count(repeated.tokens_best), spoken_count(repeated.tokens_low), spoken_count(repeated.tokens_high),
-                    100 * repeated.share_best, repeated.method
-                ),
-                format('{:.2f} preemptions per request that got its first token.', ratio(facts.weight, facts.first_tokens)),
-                format('Client streams stood still for {:.1f} s in all.', facts.paused_s),
-                case
-                    when facts.max_waiting > 0 then format(
-                        'Who is preempted waits to run again in the same queue as new requests: it held up to {} meanwhile.',
-                        facts.max_waiting
-                    )
-                end,
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence,
-        list_filter(
-            [
-                case
-                    when ratio(facts.weight, facts.first_tokens) < 0.1
-                        then format('Only {:.0f} % of requests were hit: mild.', 100 * ratio(facts.weight, facts.first_tokens))
-                end,
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence_against,
-        list_filter(
-            [
-                case when repeated.tokens_best is null then 'How many tokens were repeated: record KV events (--kv-events-config) or iteration lines (--enable-logging-iteration-details).' end,
-                case when facts.paused_requests is null then 'Whose answers paused: keep the clients'' per-request results or OpenTelemetry spans (--otlp-traces-endpoint).' end,
-            ],
-            lambda sentence: sentence is not null
-        ) as missing,
+        sentences([
+            format('The engine counted {} preemptions.', round(facts.weight)::bigint),
+            format('KV usage reached {:.0f} % with {:.0f} requests running on average.', 100 * facts.max_kv_usage_ratio, facts.mean_running),
+            format(
+                'Over the run {} tokens were processed again (between {} and {}): {:.0f} % of all tokens computed [{}].',
+                spoken_count(repeated.tokens_best), spoken_count(repeated.tokens_low), spoken_count(repeated.tokens_high),
+                100 * repeated.share_best, repeated.method
+            ),
+            format('{:.2f} preemptions per request that got its first token.', ratio(facts.weight, facts.first_tokens)),
+            format('Client streams stood still for {:.1f} s in all.', facts.paused_s),
+            case
+                when facts.max_waiting > 0 then format(
+                    'Who is preempted waits to run again in the same queue as new requests: it held up to {} meanwhile.',
+                    facts.max_waiting
+                )
+            end,
+        ]) as evidence,
+        sentences([
+            case
+                when ratio(facts.weight, facts.first_tokens) < 0.1
+                    then format('Only {:.0f} % of requests were hit: mild.', 100 * ratio(facts.weight, facts.first_tokens))
+            end,
+        ]) as evidence_against,
+        sentences([
+            case when repeated.tokens_best is null then 'How many tokens were repeated: record KV events (--kv-events-config) or iteration lines (--enable-logging-iteration-details).' end,
+            case when facts.paused_requests is null then 'Whose answers paused: keep the clients'' per-request results or OpenTelemetry spans (--otlp-traces-endpoint).' end,
+        ]) as missing,
     from facts
     left join repeated using (engine)
     left join (select engine, count(*) as requests from core.requests group by engine) as recorded using (engine)
@@ -140,17 +131,14 @@ failing as (
             coalesce(format(' of {}', failed.of_requests), ''),
             spoken_duration(facts.window_s)
         ) as summary,
-        list_filter(
-            [
-                'The server''s log says of each that the context size, which all running requests share, was exceeded.',
-                format('{} requests ran at most; the pool holds {} tokens for them.', facts.max_running, spoken_count(facts.kv_capacity_tokens)),
-                case
-                    when facts.engine_kind = 'llamacpp'
-                        then 'llama.cpp has no preemption: a full pool fails every request that runs, and no metric of it counts them.'
-                end,
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence,
+        sentences([
+            'The server''s log says of each that the context size, which all running requests share, was exceeded.',
+            format('{} requests ran at most; the pool holds {} tokens for them.', facts.max_running, spoken_count(facts.kv_capacity_tokens)),
+            case
+                when facts.engine_kind = 'llamacpp'
+                    then 'llama.cpp has no preemption: a full pool fails every request that runs, and no metric of it counts them.'
+            end,
+        ]) as evidence,
         []::varchar[] as evidence_against,
         []::varchar[] as missing,
     from failed
@@ -195,45 +183,36 @@ queueing as (
                 else ''
             end
         ) as summary,
-        list_filter(
-            [
-                format('Up to {} requests waited; {} ran at most.', facts.max_waiting, facts.max_running),
-                format('KV usage between samples was {:.0f} % on average, {:.0f} % at most.', 100 * facts.mean_kv_usage_ratio, 100 * facts.max_kv_usage_ratio),
-                case facts.max_num_seqs_source
-                    when 'argument' then format('max_num_seqs is {} (the engine''s own arguments).', facts.max_num_seqs)
-                    when 'inferred' then format('The running count stays at {}: taken for max_num_seqs, which no input states.', facts.max_num_seqs)
-                end,
-                format(
-                    'Requests that ended in this time had waited {:.2f} s each before their first run, {:.0f} % of their whole latency.',
-                    ratio(facts.queued_s, facts.queued_requests), 100 * ratio(facts.queued_s, facts.e2e_s)
-                ),
-                case
-                    when facts.verdict = 'queue_unknown' and facts.engine_kind in ('sglang', 'tensorrt_llm') and facts.max_kv_usage_ratio < 0.9
-                        then 'The pool had room: this engine admits by what a request may still generate (max_tokens), and so reserves more than is used.'
-                end,
-                case when facts.preemptions = 0 and facts.verdict = 'queue_kv_capacity' then 'No preemption was counted: the pool is full, but nobody who ran was stopped.' end,
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence,
-        list_filter(
-            [
-                case when facts.verdict = 'queue_kv_capacity' and facts.preemptions > 0 then format('{:.0f} of the waiting were preempted requests, waiting again.', facts.preemptions) end,
-                case when facts.verdict = 'queue_token_budget' then 'Token-budget waits are told by exclusion: slots and pool had room and prompts were being worked off.' end,
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence_against,
-        list_filter(
-            [
-                case
-                    when facts.queued_requests is not null then null
-                    when facts.engine_kind = 'sglang' then 'How long each request waited, first and again: --export-metrics-to-file.'
-                    when facts.engine_kind = 'llamacpp' then 'How long each request waited: llama.cpp says so nowhere; keep the clients'' results.'
-                    else 'How long each request waited: scrape /metrics (vllm:request_queue_time_seconds).'
-                end,
-                case when facts.verdict = 'queue_unknown' and facts.max_num_seqs is null then 'The value of max_num_seqs: keep the engine''s start-up lines.' end,
-            ],
-            lambda sentence: sentence is not null
-        ) as missing,
+        sentences([
+            format('Up to {} requests waited; {} ran at most.', facts.max_waiting, facts.max_running),
+            format('KV usage between samples was {:.0f} % on average, {:.0f} % at most.', 100 * facts.mean_kv_usage_ratio, 100 * facts.max_kv_usage_ratio),
+            case facts.max_num_seqs_source
+                when 'argument' then format('max_num_seqs is {} (the engine''s own arguments).', facts.max_num_seqs)
+                when 'inferred' then format('The running count stays at {}: taken for max_num_seqs, which no input states.', facts.max_num_seqs)
+            end,
+            format(
+                'Requests that ended in this time had waited {:.2f} s each before their first run, {:.0f} % of their whole latency.',
+                ratio(facts.queued_s, facts.queued_requests), 100 * ratio(facts.queued_s, facts.e2e_s)
+            ),
+            case
+                when facts.verdict = 'queue_unknown' and facts.engine_kind in ('sglang', 'tensorrt_llm') and facts.max_kv_usage_ratio < 0.9
+                    then 'The pool had room: this engine admits by what a request may still generate (max_tokens), and so reserves more than is used.'
+            end,
+            case when facts.preemptions = 0 and facts.verdict = 'queue_kv_capacity' then 'No preemption was counted: the pool is full, but nobody who ran was stopped.' end,
+        ]) as evidence,
+        sentences([
+            case when facts.verdict = 'queue_kv_capacity' and facts.preemptions > 0 then format('{:.0f} of the waiting were preempted requests, waiting again.', facts.preemptions) end,
+            case when facts.verdict = 'queue_token_budget' then 'Token-budget waits are told by exclusion: slots and pool had room and prompts were being worked off.' end,
+        ]) as evidence_against,
+        sentences([
+            case
+                when facts.queued_requests is not null then null
+                when facts.engine_kind = 'sglang' then 'How long each request waited, first and again: --export-metrics-to-file.'
+                when facts.engine_kind = 'llamacpp' then 'How long each request waited: llama.cpp says so nowhere; keep the clients'' results.'
+                else 'How long each request waited: scrape /metrics (vllm:request_queue_time_seconds).'
+            end,
+            case when facts.verdict = 'queue_unknown' and facts.max_num_seqs is null then 'The value of max_num_seqs: keep the engine''s start-up lines.' end,
+        ]) as missing,
     from facts
     anti join failed
         on failed.engine = facts.engine and failed.verdict = facts.verdict and failed.window_start = facts.window_start
@@ -263,28 +242,19 @@ eviction as (
             100 * ratio(facts.hit_tokens, facts.queried_tokens),
             coalesce(format(', {:.0f} % before', 100 * facts.best_hit_ratio), '')
         ) as summary,
-        list_filter(
-            [
-                format('{} prompt tokens that used to be found in the prefix cache were computed.', spoken_count(facts.missed_tokens)),
-                format('Active requests held at most {:.0f} % of the pool: the rest was cache, and it was written over.', 100 * facts.max_kv_usage_ratio),
-                format('{} tokens of blocks removed earlier were stored again over the run [{}].', spoken_count(refilled.tokens_best), refilled.method),
-                case when facts.preemptions = 0 then 'No preemption was counted.' end,
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence,
-        list_filter(
-            [
-                case when refilled.method is distinct from 'kv_events' then 'From counters alone, prompts that share nothing look the same as evicted ones.' end,
-                case when interrupted.preemptions > 0 then 'Requests were preempted in the same time: what they hold again is not cache.' end,
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence_against,
-        list_filter(
-            [
-                case when refilled.method is distinct from 'kv_events' then 'KV events (--kv-events-config) tell an evicted prefix from a new one; --kv-cache-metrics shows how long idle blocks lived.' end,
-            ],
-            lambda sentence: sentence is not null
-        ) as missing,
+        sentences([
+            format('{} prompt tokens that used to be found in the prefix cache were computed.', spoken_count(facts.missed_tokens)),
+            format('Active requests held at most {:.0f} % of the pool: the rest was cache, and it was written over.', 100 * facts.max_kv_usage_ratio),
+            format('{} tokens of blocks removed earlier were stored again over the run [{}].', spoken_count(refilled.tokens_best), refilled.method),
+            case when facts.preemptions = 0 then 'No preemption was counted.' end,
+        ]) as evidence,
+        sentences([
+            case when refilled.method is distinct from 'kv_events' then 'From counters alone, prompts that share nothing look the same as evicted ones.' end,
+            case when interrupted.preemptions > 0 then 'Requests were preempted in the same time: what they hold again is not cache.' end,
+        ]) as evidence_against,
+        sentences([
+            case when refilled.method is distinct from 'kv_events' then 'KV events (--kv-events-config) tell an evicted prefix from a new one; --kv-cache-metrics shows how long idle blocks lived.' end,
+        ]) as missing,
     from facts
     left join refilled using (engine)
     left join lateral (
@@ -312,19 +282,15 @@ interference as (
             'Long prefills slowed every running answer: {:.0f} % of the time between tokens went to steps that carried them.',
             100 * least(1, ratio(weight, decode_s))
         ) as summary,
-        list_filter(
-            [
-                format('{:.1f} s of inter-token time beyond what decoding needed, summed over the streams.', weight),
-                format('{} prompt tokens were computed meanwhile, {:.0f} a request.', spoken_count(prompt_tokens), ratio(prompt_tokens, first_tokens)),
-                format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
-                case when preemptions = 0 then 'No preemption was counted: nobody lost KV state.' end,
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence,
-        list_filter(
-            [case when preemptions > 0 then format('{:.0f} preemptions in the same time explain part of the slow gaps.', preemptions) end],
-            lambda sentence: sentence is not null
-        ) as evidence_against,
+        sentences([
+            format('{:.1f} s of inter-token time beyond what decoding needed, summed over the streams.', weight),
+            format('{} prompt tokens were computed meanwhile, {:.0f} a request.', spoken_count(prompt_tokens), ratio(prompt_tokens, first_tokens)),
+            format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
+            case when preemptions = 0 then 'No preemption was counted: nobody lost KV state.' end,
+        ]) as evidence,
+        sentences([
+            case when preemptions > 0 then format('{:.0f} preemptions in the same time explain part of the slow gaps.', preemptions) end,
+        ]) as evidence_against,
         []::varchar[] as missing,
     from facts
     where verdict = 'prefill_interference'
@@ -341,12 +307,9 @@ slow as (
         0.5 as confidence,
         format('Every token took long: {:.2f} s between tokens at {:.0f} running, without prefill, preemption or a queue to explain it.',
             ratio(decode_s, generation_tokens), mean_running) as summary,
-        list_filter(
-            [
-                format('KV usage at most {:.0f} %, {:.0f} requests waiting on average.', 100 * max_kv_usage_ratio, mean_waiting),
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence,
+        sentences([
+            format('KV usage at most {:.0f} %, {:.0f} requests waiting on average.', 100 * max_kv_usage_ratio, mean_waiting),
+        ]) as evidence,
         []::varchar[] as evidence_against,
         ['GPU utilization and clocks of that time (DCGM), and whether the batch outgrew the captured CUDA graphs (the engine''s start-up lines).'] as missing,
     from facts
@@ -366,13 +329,10 @@ cold as (
             'The engine had just started: the first tokens of its first requests took {} on average, with nobody waiting.',
             spoken_duration(ratio(weight, first_tokens))
         ) as summary,
-        list_filter(
-            [
-                format('{:.0f} requests got their first token in this time; {:.0f} ran on average, none waited.', first_tokens, mean_running),
-                format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence,
+        sentences([
+            format('{:.0f} requests got their first token in this time; {:.0f} ran on average, none waited.', first_tokens, mean_running),
+            format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
+        ]) as evidence,
         []::varchar[] as evidence_against,
         []::varchar[] as missing,
     from facts
@@ -430,14 +390,11 @@ runaway as (
             '{} requests generated for {} without a pause, {} tokens each or more: an answer nobody limited.',
             max_running, spoken_duration(window_s), spoken_count(peak_weight)
         ) as summary,
-        list_filter(
-            [
-                format('No prompt was computed in that time, and {} requests ran throughout.', max_running),
-                format('KV usage rose to {:.0f} %.', 100 * max_kv_usage_ratio),
-                case when max_waiting > 0 then format('Up to {} requests waited behind them.', max_waiting) end,
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence,
+        sentences([
+            format('No prompt was computed in that time, and {} requests ran throughout.', max_running),
+            format('KV usage rose to {:.0f} %.', 100 * max_kv_usage_ratio),
+            case when max_waiting > 0 then format('Up to {} requests waited behind them.', max_waiting) end,
+        ]) as evidence,
         []::varchar[] as evidence_against,
         ['The requests'' own max_tokens: --enable-log-requests, or OpenTelemetry spans.'] as missing,
     from facts

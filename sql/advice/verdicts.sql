@@ -106,13 +106,10 @@ healthy as (
                 then format('No pressure for {}: nothing waited long, nobody was interrupted.', spoken_duration(window_s))
             else format('Idle for {}.', spoken_duration(window_s))
         end as summary,
-        list_filter(
-            [
-                format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
-                format('{} requests running at most, {} waiting.', max_running, max_waiting),
-            ],
-            lambda sentence: sentence is not null
-        ) as evidence,
+        sentences([
+            format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
+            format('{} requests running at most, {} waiting.', max_running, max_waiting),
+        ]) as evidence,
         []::varchar[] as evidence_against,
         []::varchar[] as missing,
     from calm

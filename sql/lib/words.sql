@@ -13,3 +13,7 @@ create or replace macro spoken_duration(seconds) as
 -- 1,234,567.
 create or replace macro spoken_count(number) as
     case when number is null then null else format('{:,}', round(number)::bigint) end;
+
+-- The sentences that apply: one whose figures are not known is NULL, and left out.
+create or replace macro sentences(candidates) as
+    list_filter(candidates, lambda sentence: sentence is not null);
