@@ -168,10 +168,11 @@ def _time(value: object) -> datetime | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
-    number = float(value)
-    for least, per_second in UNITS:
-        if number >= least:
-            return datetime.fromtimestamp(round(number / per_second, 6), UTC)
+    with suppress(ValueError, OverflowError, OSError):  # beyond any float, or any year
+        number = float(value)
+        for least, per_second in UNITS:
+            if number >= least:
+                return datetime.fromtimestamp(round(number / per_second, 6), UTC)
     return None
 
 
