@@ -22,6 +22,7 @@ from pipelines.duck import connect
 from pipelines.intake import Intake, read, read_into
 from pipelines.lake import Lake
 from pipelines.models import Run, materialize, models
+from pipelines.storage import is_alive
 
 Tell = Callable[[str], object]
 WORK_PREFIX = ".kvpressure-"
@@ -52,7 +53,7 @@ def analyze(paths: Iterable[Path], out: Path, run: Run, *, anonymize: bool = Fal
     A result that was there before stays until the new one is complete.
     """
     with workplace(out) as work:
-        lake = Lake(work / "lake", run.name)
+        lake = Lake.of(work / "lake", run=run.name)
         intake = read(paths, lake, skip=out, tell=tell)
         intake.require_whole()
         rows = build(lake, run, tell=tell)
@@ -97,7 +98,7 @@ def workplace(out: Path) -> Iterator[Path]:
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(f"{WORK_PREFIX}*"):
         process = left.name.removeprefix(WORK_PREFIX)
-        if process.isdecimal() and not _is_alive(int(process)):
+        if process.isdecimal() and not is_alive(int(process)):
             shutil.rmtree(left, ignore_errors=True)
     work = out / f"{WORK_PREFIX}{os.getpid()}"
     work.mkdir()
@@ -107,13 +108,3 @@ def workplace(out: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
         if is_new and not any(out.iterdir()):
             out.rmdir()
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True

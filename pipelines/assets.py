@@ -130,7 +130,7 @@ def _result(
         "dagster/partition_row_count": rows,
         "dagster/table_name": table,
         "dagster/storage_kind": "parquet",
-        "dagster/uri": lake.path(table).resolve().as_uri(),
+        "dagster/uri": lake.path(table).as_uri(),
         "dagster/column_schema": dg.TableSchema(columns),
     }
     if not table.startswith("raw.") and (lineage := column_lineage(table)):

@@ -121,7 +121,7 @@ def recording(paths: Sequence[Path], run: Run = A_RUN, *, tell: Tell = lambda _:
         with open_read_only(first) as con:
             return recorded.read(con)
     with tempfile.TemporaryDirectory(prefix="kvpressure-") as folder:
-        lake = Lake(Path(folder) / "lake", run.name)
+        lake = Lake.of(Path(folder) / "lake", run=run.name)
         read(paths, lake, tell=tell).require_whole()
         build(lake, run, tell=tell)
         publish.write_database(lake, Path(folder) / publish.DATABASE)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
 
@@ -86,11 +85,10 @@ def read(paths: Iterable[Path], lake: Lake, *, skip: Path | None = None, tell: T
 
     InputError where a path does not exist or no path leads to a file; what lies below `skip` (the output) is not input.
     """
-    lake.root.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".intake-", dir=lake.root) as folder:
-        intake = read_into(paths, Path(folder), skip=skip, tell=tell)
+    with lake.store.workplace() as folder:
+        intake = read_into(paths, folder, skip=skip, tell=tell)
         for table in TABLES:
-            lake.put(f"raw.{table}", lambda target, made=Path(folder) / f"{table}.parquet", name=table: _move(made, target, name))
+            lake.put(f"raw.{table}", lambda target, made=folder / f"{table}.parquet", name=table: _move(made, target, name))
     return intake
 
 

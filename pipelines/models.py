@@ -175,9 +175,7 @@ def view(table: str, *, lake: Lake, con: duckdb.DuckDBPyConnection) -> None:
         con.execute(f"create or replace table {table} as from _empty")
         con.unregister("_empty")
     else:
-        con.execute(
-            f"create or replace view {table} as from read_parquet({literal(lake.path(table))}, hive_partitioning = false)"
-        )
+        con.execute(f"create or replace view {table} as from read_parquet({literal(lake.uri(table))}, hive_partitioning = false)")
 
 
 def set_variables(con: duckdb.DuckDBPyConnection, run: Run) -> None:

@@ -34,7 +34,7 @@ class Workspace(dg.ConfigurableResource):
 
     def tables(self, run: str) -> Lake:
         """The run's part of the lake."""
-        return Lake(Path(self.lake), run)
+        return Lake.of(self.lake, run=run)
 
     def results(self, run: str) -> Path:
         """Where what a reader gets is published."""

@@ -46,7 +46,7 @@ def modelled(tmp_path_factory) -> Callable[[str], Lake]:
             patterns = [PUBLISHED[name]] if name in PUBLISHED else [f"truth/{name}/{pattern}" for pattern in EVIDENCE]
             for path in (path for pattern in patterns for path in SHARED.glob(pattern)):
                 shutil.copy(path, folder)
-            made[name] = Lake(tmp_path_factory.mktemp("lake"), name)
+            made[name] = Lake.of(tmp_path_factory.mktemp("lake"), run=name)
             read([folder], made[name])
             with connect(threads=1) as con:
                 for each in models().values():
@@ -185,7 +185,7 @@ def test_the_intervals_of_differences_hold_over_resamples_of_the_recordings(side
 
 
 def test_a_stated_target_is_what_the_levels_are_judged_by(modelled, tmp_path):
-    lake = Lake(tmp_path, "sweep")
+    lake = Lake.of(tmp_path, run="sweep")
     shutil.copytree(modelled("sweep").root, tmp_path, dirs_exist_ok=True)
     with connect(threads=1) as con:
         for name in ("marts.sweep_levels", "marts.sweep_knee"):

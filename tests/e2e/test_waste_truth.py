@@ -88,6 +88,6 @@ def told(run: str, folder: Path, lake: Lake) -> tuple[dict, dict]:
 @pytest.mark.parametrize("run", PREEMPTING)
 def test_the_ranges_hold_the_truth_with_few_scrapes(run, level, scrapes, tmp_path):
     count, tokens = truth(run)
-    preemptions, waste = told(run, evidence(run, level, THINNED[scrapes], tmp_path / "run"), Lake(tmp_path / "lake", run))
+    preemptions, waste = told(run, evidence(run, level, THINNED[scrapes], tmp_path / "run"), Lake.of(tmp_path / "lake", run=run))
     assert preemptions["count_low"] <= count <= preemptions["count_high"]
     assert waste["tokens_low"] <= tokens <= waste["tokens_high"]

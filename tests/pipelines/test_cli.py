@@ -316,7 +316,7 @@ def test_the_prompt_takes_statements_over_lines_and_its_own_words(capsys, result
 
 def test_sql_reads_a_lake(capsys, tmp_path):
     for name in ("one", "two"):
-        lake = Lake(tmp_path, name)
+        lake = Lake.of(tmp_path, run=name)
         read([SMALL], lake)
         build(lake, Run(name))
     status, out, _ = run(capsys, "sql", tmp_path, "select distinct run from verdicts order by run", "--format", "csv")

@@ -25,7 +25,7 @@ def lakes(tmp_path_factory) -> list[Lake]:
     """A lake per sample with every table made."""
     made = []
     for sample in SAMPLES:
-        lake = Lake(tmp_path_factory.mktemp("lake"), sample.name)
+        lake = Lake.of(tmp_path_factory.mktemp("lake"), run=sample.name)
         read([sample], lake)
         build(lake, Run(sample.name))
         made.append(lake)
@@ -45,13 +45,13 @@ def test_every_check_holds_on_every_sample(lakes):
                 view(table, lake=lake, con=con)
             checks = [check for model in models().values() for check in of_model(model)]
             rules = [*checks, *(check for check in RAW_CHECKS if check.name != "every_file_is_read")]
-            broken += [f"{lake.run}: {check.table}: {check.name}" for check in rules if failing_rows(check, con)]
+            broken += [f"{lake.place}: {check.table}: {check.name}" for check in rules if failing_rows(check, con)]
     assert broken == []
 
 
 def test_every_model_makes_its_columns_of_no_rows_at_all(tmp_path, lakes):
     """A log without metrics, metrics without a log: any raw table may be empty, and the types must not depend on it."""
-    lake = Lake(tmp_path, "nothing")
+    lake = Lake.of(tmp_path, run="nothing")
     build(lake, Run("nothing"))
     for model in models().values():
         assert types(lake, model) == types(lakes[0], model), model.name

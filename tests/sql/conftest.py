@@ -62,8 +62,8 @@ class Sql:
     """A lake of one run, filled by hand."""
 
     def __init__(self, folder: Path) -> None:
-        self._lake = Lake(folder / "lake", "test")
-        self._empty = Lake(folder / "empty", "test")
+        self._lake = Lake.of(folder / "lake", run="test")
+        self._empty = Lake.of(folder / "empty", run="test")
         self.run = Run("test")
 
     def given(self, table: str, text: str) -> None:

@@ -20,7 +20,7 @@ LENGTHS = """
 @pytest.fixture(scope="module")
 def nothing(tmp_path_factory) -> Lake:
     """Every table as its model makes it of no input, made once."""
-    return Lake(tmp_path_factory.mktemp("nothing"), "test")
+    return Lake.of(tmp_path_factory.mktemp("nothing"), run="test")
 
 
 @pytest.fixture

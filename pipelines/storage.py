@@ -1,0 +1,179 @@
+"""Storage: a folder on this machine, or a prefix in an object store, behind the few operations that a lake needs.
+
+    Store.at("/var/lib/kvpressure")      Store.at("s3://bucket/kvpressure")
+
+A file appears whole or not at all: in a folder it is written beside the lake under `_tmp/` and renamed, in an object store it is
+put in one request. So a reader never meets half a file, and a process killed at any moment leaves only what `sweep` takes away.
+Credentials and endpoints of object stores come from their own environment variables (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …).
+Nothing here knows what is in a file.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import duckdb
+
+from parsers.source import InputError
+
+TEMPORARY = "_tmp"
+
+
+@dataclass(frozen=True)
+class Store:
+    """One root and everything below it; names are relative to it, with `/`. `url` is an absolute path, or has a scheme."""
+
+    url: str
+
+    @classmethod
+    def at(cls, url: str | Path) -> Self:
+        """The store at a path or URL."""
+        text = str(url)
+        return cls(text.rstrip("/") if "://" in text else str(Path(text).absolute()))
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it lies in an object store."""
+        return "://" in self.url
+
+    @property
+    def folder(self) -> Path:
+        """The root as a folder. InputError where it lies in an object store."""
+        if self.is_remote:
+            raise InputError(f"{self.url}: this needs a folder on this machine; give one")
+        return Path(self.url)
+
+    def uri(self, name: str) -> str:
+        """What DuckDB reads the file by."""
+        return f"{self.url}/{name}"
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return bool(self._files().isfile(self.uri(name))) if self.is_remote else Path(self.uri(name)).is_file()
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a small file; None where there is none."""
+        try:
+            if self.is_remote:
+                return bytes(self._files().cat_file(self.uri(name)))
+            return Path(self.uri(name)).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def names(self, pattern: str) -> list[str]:
+        """Files whose name matches a pattern of `*` (which stops at `/`), sorted."""
+        if self.is_remote:
+            found = (str(each).removeprefix(self.url.split("://", 1)[1] + "/") for each in self._files().glob(self.uri(pattern)))
+        else:
+            found = (path.relative_to(self.url).as_posix() for path in Path(self.url).glob(pattern) if path.is_file())
+        depth = pattern.count("/")
+        return sorted(name for name in found if name.count("/") == depth and fnmatch.fnmatchcase(name, pattern))
+
+    def put(self, name: str, write: Callable[[Path], object]) -> None:
+        """Let `write` make the file under a temporary name, then give it its own. What was there before is replaced."""
+        with self.workplace() as folder:
+            made = folder / "made"
+            write(made)
+            if self.is_remote:
+                self._files().put_file(str(made), self.uri(name))
+            else:
+                target = Path(self.uri(name))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                made.replace(target)
+
+    def put_bytes(self, name: str, content: bytes) -> None:
+        """The same for content at hand."""
+        self.put(name, lambda path: path.write_bytes(content))
+
+    def delete(self, name: str) -> None:
+        """Take away a file, or a folder with all below it; nothing happens where there is none."""
+        if self.is_remote:
+            files = self._files()
+            if files.exists(self.uri(name)):
+                files.rm(self.uri(name), recursive=True)
+        elif Path(self.uri(name)).is_dir():
+            shutil.rmtree(self.uri(name), ignore_errors=True)
+        else:
+            Path(self.uri(name)).unlink(missing_ok=True)
+
+    @contextmanager
+    def fetched(self, name: str) -> Iterator[Path]:
+        """A file as one on this machine, for as long as it is needed."""
+        if not self.is_remote:
+            yield Path(self.uri(name))
+            return
+        with self.workplace() as folder:
+            self._files().get_file(self.uri(name), str(folder / Path(name).name))
+            yield folder / Path(name).name
+
+    @contextmanager
+    def workplace(self) -> Iterator[Path]:
+        """A folder to work in, gone afterwards; on the lake's file system, so that what is made there can be renamed into it."""
+        root = Path(tempfile.gettempdir()) if self.is_remote else Path(self.url) / TEMPORARY
+        root.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{socket.gethostname()}.{os.getpid()}.", dir=root))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Take away what processes of this machine left behind when they were killed."""
+        if self.is_remote:
+            return
+        root = Path(self.url) / TEMPORARY
+        for left in root.glob(f"{socket.gethostname()}.*"):
+            process = left.name.rsplit(".", 2)[1]
+            if process.isdecimal() and not is_alive(int(process)):
+                shutil.rmtree(left, ignore_errors=True)
+
+    def open_on(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Let a connection read what `uri` names."""
+        if self.is_remote:
+            con.register_filesystem(self._files())
+
+    def stat(self, name: str) -> str | None:
+        """A mark that changes when the file does, without reading it; None where there is no such file."""
+        try:
+            if self.is_remote:
+                told = self._files().info(self.uri(name))
+                return f"{told['size']}-{told.get('ETag') or told.get('LastModified')}"
+            told = Path(self.uri(name)).stat()
+        except FileNotFoundError:
+            return None
+        return f"{told.st_size}-{told.st_mtime_ns}-{told.st_ino}"
+
+    def modified_at(self, name: str) -> float:
+        """When the file was last written, in epoch seconds."""
+        if self.is_remote:
+            return float(self._files().modified(self.uri(name)).timestamp())
+        return Path(self.uri(name)).stat().st_mtime
+
+    def _files(self) -> Any:
+        scheme = self.url.split("://", 1)[0]
+        try:
+            import fsspec  # noqa: PLC0415 - only object stores need it
+
+            return fsspec.filesystem(scheme, use_listings_cache=False)
+        except (ImportError, ValueError) as error:
+            raise InputError(f"{self.url}: {scheme}:// is not supported here; pip install 'kvpressure[{scheme}]'") from error
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine still runs."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
