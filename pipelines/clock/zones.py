@@ -81,7 +81,7 @@ def _read_log(log: Mapping[str, datetime | float | bool | None], witnesses: Witn
     zones = known_zone(run.timezone) if run.timezone else ZONES
     options = [
         Reading(zone, year, None, "")
-        for year in _years(log, stamps, windows, witnesses.dates)
+        for year in _years(log, stamps, windows, witnesses.dates, run)
         for zone in distinct_zones(zones, stamps[0], year)
     ]
     resolution_s = resolution(pl.Series([stamp.microsecond / 1e6 for stamp in stamps if stamp]))
@@ -119,7 +119,15 @@ def _read_log(log: Mapping[str, datetime | float | bool | None], witnesses: Witn
         widest = max(overlaps[option] for option in possible)
         best = next((option for option in possible if overlaps[option] >= 0.9 * widest), possible[0])
         return Reading(best.zone, best.base_year, None, f"assumed {best.zone}: {len(possible)} zones fit, nothing tells which")
-    whence = "the other sources" if windows else "the benchmark's date" if _dates_known(witnesses.dates) else "today's date"
+    whence = (
+        "the other sources"
+        if windows
+        else "the benchmark's date"
+        if _dates_known(witnesses.dates)
+        else "the window"
+        if _asked_for(run)
+        else "today's date"
+    )
     return Reading("UTC", options[0].base_year, None, f"assumed UTC, year from {whence}")
 
 
@@ -128,14 +136,14 @@ def _dates_known(dates: pl.DataFrame) -> bool:
 
 
 def _years(
-    log: Mapping[str, object], stamps: pl.Series, windows: Sequence[tuple[float, float]], dates: pl.DataFrame
+    log: Mapping[str, object], stamps: pl.Series, windows: Sequence[tuple[float, float]], dates: pl.DataFrame, run: Run
 ) -> Sequence[int | None]:
     """Years that may stand for the placeholder, likeliest first; [None] where the stamps have their own."""
     first, last = stamps[0], stamps[1]
     if first.year >= PLACEHOLDER_YEAR + 10:
         return [None]
     reference = [datetime.fromtimestamp(edge, UTC).replace(tzinfo=None) for window in windows for edge in window]
-    reference = reference or dates["date_local"].drop_nulls().to_list()
+    reference = reference or dates["date_local"].drop_nulls().to_list() or _asked_for(run)
     span = range(-5, 2)
     if reference:
         middle = sorted(reference)[len(reference) // 2]
@@ -144,6 +152,11 @@ def _years(
     now = datetime.now(UTC).replace(tzinfo=None)
     past = [now.year + step for step in range(1, -9, -1) if not log["has_leap_day"] or is_leap(now.year + step)]
     return [next(year for year in past if in_year(last, year) <= now)]
+
+
+def _asked_for(run: Run) -> list[datetime]:
+    """The ends of the window asked for: what else says nothing of its year is of the year that was meant."""
+    return [datetime.fromisoformat(edge).astimezone(UTC).replace(tzinfo=None) for edge in (run.since, run.until) if edge]
 
 
 def _overlap(edges: Sequence[float | None], windows: Sequence[tuple[float, float]]) -> float:

@@ -2,6 +2,7 @@
 --
 -- A counter that falls was reset (the engine restarted): what it shows then happened since the restart. A series that appears in
 -- mid-recording had never been incremented before. The first scrape of a recording tells nothing: its count is of another day.
+-- An interval that reaches into the window asked for belongs to it: what crosses midnight is of the day in which it ended.
 --
 -- grain: engine, name, labels, interval_end
 -- column: engine         | Engine the series belongs to.
@@ -54,5 +55,5 @@ select
     coalesce(steps.value < steps.value_before, false) as is_reset,
 from steps
 inner join scrapes using (engine, sampled_at)
-where coalesce(steps.sampled_before, scrapes.scrape_before) is not null
+where coalesce(steps.sampled_before, scrapes.scrape_before) is not null and within_window(steps.sampled_at)
 order by engine, name, labels, interval_end

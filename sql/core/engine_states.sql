@@ -28,6 +28,7 @@ gauges as (
     from staging.metric_samples
     inner join signals() as signals using (name)
     where signals.kind = 'gauge'
+        and within_window(metric_samples.sampled_at)
         and not (metric_samples.name like 'sglang:%' and metric_samples.engine in (select engine from logged))
     group by all
 ),
@@ -35,7 +36,7 @@ gauges as (
 deferred as (
     select engine, sampled_at, sum(value) as deferred
     from staging.metric_samples
-    where name = 'vllm:num_requests_waiting_by_reason' and labels like '%reason=deferred%'
+    where name = 'vllm:num_requests_waiting_by_reason' and labels like '%reason=deferred%' and within_window(sampled_at)
     group by all
 ),
 

@@ -16,7 +16,7 @@ with memory as (
         max(value) filter (where name = 'DCGM_FI_DEV_FB_FREE') as free_mib,
         max(value) filter (where name = 'DCGM_FI_DEV_FB_USED') as used_mib,
     from staging.metric_samples
-    where name in ('DCGM_FI_DEV_FB_FREE', 'DCGM_FI_DEV_FB_USED')
+    where name in ('DCGM_FI_DEV_FB_FREE', 'DCGM_FI_DEV_FB_USED') and within_window(sampled_at)
     group by all
 ),
 

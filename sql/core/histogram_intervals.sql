@@ -53,5 +53,5 @@ select
     case when steps.value < steps.value_before then steps.value else steps.value - coalesce(steps.value_before, 0) end as delta,
 from steps
 inner join scrapes using (engine, sampled_at)
-where coalesce(steps.sampled_before, scrapes.scrape_before) is not null
+where coalesce(steps.sampled_before, scrapes.scrape_before) is not null and within_window(steps.sampled_at)
 order by engine, name, labels, le, interval_end

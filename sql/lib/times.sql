@@ -36,3 +36,8 @@ create or replace macro overlap_s(start_a, end_a, start_b, end_b) as
 create or replace macro within_window(moment) as
     (getvariable('since') is null or moment >= getvariable('since')::timestamptz)
     and (getvariable('until') is null or moment < getvariable('until')::timestamptz);
+
+-- The same with a quarter of an hour before it: a counter's first rise within the window is told by the scrape before it.
+create or replace macro within_reach(moment) as
+    (getvariable('since') is null or epoch(moment) >= epoch(getvariable('since')::timestamptz) - 900)
+    and (getvariable('until') is null or moment < getvariable('until')::timestamptz);

@@ -1,4 +1,4 @@
--- Requests as the client saw them, on absolute time.
+-- Requests as the client saw them, on absolute time. A request is of the window in which it ended.
 --
 -- grain: source, run_index, request_index
 -- column: source         | Input it was read from.
@@ -38,6 +38,6 @@ select
 from raw.bench_requests as requests
 left join staging.clocks using (source)
 where getvariable('since') is null and getvariable('until') is null or within_window(
-    coalesce(requests.start_at, make_timestamptz(try_cast((clocks.mono_epoch_s + requests.start_mono_s) * 1e6 as bigint)))
+    plus_seconds(sent_at, coalesce(requests.latency_s, requests.ttft_s + list_sum(requests.gaps_s), requests.ttft_s, 0))
 )
 order by requests.source, requests.run_index, requests.request_index

@@ -3,7 +3,7 @@
 -- A scrape without a time of its own is placed by its counters (staging.clocks) only where no timed scrape was recorded;
 -- the same sample from two files (a scrape and a range query) is kept once. SGLang's tensor- and pipeline-parallel ranks each
 -- report the same logical numbers: rank 0 speaks for all. A value below 0, not finite, or too large for anything an engine counts
--- is as good as not scraped.
+-- is as good as not scraped. Where a window was asked for, the scrapes shortly before it are here too: counters begin with them.
 --
 -- grain: engine, name, labels, le, sampled_at
 -- column: engine     | Engine the series belongs to; `*` for one of the server as a whole.
@@ -33,7 +33,7 @@ with timed as (
 kept as (
     from timed
     where sampled_at is not null
-        and within_window(sampled_at)
+        and within_reach(sampled_at)
         and value >= 0 and value < power(2, 53)  -- NaN is above every number
         and not (name like 'sglang:%' and regexp_matches(labels, '(^|,)(tp|pp)_rank=[1-9]'))
         and (not is_placed or not exists (select 1 from timed where not is_placed))

@@ -1,6 +1,6 @@
 -- Server-side request spans. Their times are the server's wall clock.
 --
--- The same request in two inputs (a log and an exported file) is kept once.
+-- The same request in two inputs (a log and an exported file) is kept once. A request is of the window in which it ended.
 --
 -- grain: source, line, request_id
 -- column: engine        | The only engine of the run, or `*` where there are several (a span names none).
@@ -47,7 +47,7 @@ from raw.spans
 left join staging.engine_names
     on engine_names.instance is not distinct from spans.instance
     and engine_names.label is null
-where within_window(spans.start_at)
+where within_window(coalesce(spans.end_at, plus_seconds(spans.start_at, spans.e2e_s), spans.start_at))
 qualify spans.request_id is null
     or spans.start_at is null
     or row_number() over (partition by spans.instance, spans.request_id, spans.start_at order by spans.source, spans.line) = 1
