@@ -31,13 +31,13 @@ with facts as (
 ),
 
 repeated as (
-    select engine, tokens_low, tokens_best, tokens_high, share_low, share_best, share_high, method
+    select engine, tokens_low, tokens_best, tokens_high, share_low, share_best, share_high, told_by
     from marts.waste
     where kind = 'preemption_recompute'
 ),
 
 refilled as (
-    select engine, tokens_low, tokens_best, tokens_high, share_best, method
+    select engine, tokens_low, tokens_best, tokens_high, share_best, method, told_by
     from marts.waste
     where kind = 'prefix_refill'
 ),
@@ -70,9 +70,9 @@ preemption as (
             format('The engine counted {} preemptions.', round(facts.weight)::bigint),
             format('KV usage reached {:.0f} % with {:.0f} requests running on average.', 100 * facts.max_kv_usage_ratio, facts.mean_running),
             format(
-                'Over the run {} tokens were processed again (between {} and {}): {:.0f} % of all tokens computed [{}].',
+                'Over the run {} tokens were processed again (between {} and {}): {:.0f} % of all tokens computed. Told by {}.',
                 spoken_count(repeated.tokens_best), spoken_count(repeated.tokens_low), spoken_count(repeated.tokens_high),
-                100 * repeated.share_best, repeated.method
+                100 * repeated.share_best, repeated.told_by
             ),
             format('{:.2f} preemptions per request that got its first token.', ratio(facts.weight, facts.first_tokens)),
             format('Client streams stood still for {:.1f} s in all.', facts.paused_s),
@@ -245,7 +245,7 @@ eviction as (
         sentences([
             format('{} prompt tokens that used to be found in the prefix cache were computed.', spoken_count(facts.missed_tokens)),
             format('Active requests held at most {:.0f} % of the pool: the rest was cache, and it was written over.', 100 * facts.max_kv_usage_ratio),
-            format('{} tokens of blocks removed earlier were stored again over the run [{}].', spoken_count(refilled.tokens_best), refilled.method),
+            format('{} tokens of blocks removed earlier were stored again over the run, told by {}.', spoken_count(refilled.tokens_best), refilled.told_by),
             case when facts.preemptions = 0 then 'No preemption was counted.' end,
         ]) as evidence,
         sentences([

@@ -17,3 +17,26 @@ create or replace macro spoken_count(number) as
 -- The sentences that apply: one whose figures are not known is NULL, and left out.
 create or replace macro sentences(candidates) as
     list_filter(candidates, lambda sentence: sentence is not null);
+
+-- What told a number, in words: the methods of `preemptions`, `waste` and `core.recompute_estimates`. A test holds them together.
+create or replace macro told_by(method) as
+    case method
+        when 'preemption_counter' then 'the preemption counter of /metrics'
+        when 'iteration_lines_with_counters' then 'the log''s iteration lines, less what the counters call new'
+        when 'kv_events' then 'KV events'
+        when 'replay' then 'a replay of the recorded requests'
+        when 'v0_log' then 'warnings in the log, one for up to 50'
+        when 'retraction_counters_exact' then 'counters of tokens computed and of new ones'
+        when 'retracted_tokens_counter' then 'the counter of retracted tokens, an upper bound'
+        when 'retraction_log' then 'retraction lines in the log'
+        when 'request_records' then 'the log''s record of each request'
+        when 'no_preemption' then 'what the engine is: it preempts nothing'
+        when 'pool_never_full' then 'all that was computed: the pool held it'
+        when 'capacity_bound' then 'what was computed beyond the pool''s size: a bound, no more'
+        when 'counters_beside_tier' then 'counters of what the external tier gave back'
+        when 'external_hit_counter' then 'the counter of hits in an external tier'
+        when 'tier_counter' then 'the external tier''s own counter'
+        when 'tier_log' then 'the external tier''s log lines'
+        when 'not_told' then 'no input'
+        else replace(method, '_', ' ')
+    end;

@@ -9,7 +9,8 @@
 -- column: count_low  | Least preemptions; NULL where no input tells.
 -- column: count_best | Expected preemptions; NULL where no input tells.
 -- column: count_high | Most preemptions; NULL where no input tells.
--- column: method     | What told it.
+-- column: method     | What told it, as a key.
+-- column: told_by    | The same in words.
 -- check:  count_low <= count_best and count_best <= count_high | A range holds its best estimate.
 with counted as (
     select engine, sum(preemptions)::double as preemptions from core.preemption_intervals group by engine
@@ -59,6 +60,7 @@ select
         ceil(others.preemptions_high)
     ) + if(counted.preemptions is null, 0, coalesce(aborted.requests, 0)) as count_high,
     if(counted.preemptions is null, others.method, 'preemption_counter') as method,
+    told_by(if(counted.preemptions is null, others.method, 'preemption_counter')) as told_by,
 from core.engines
 left join counted using (engine)
 left join expected on expected.engine = engines.engine and counted.preemptions is not null

@@ -23,7 +23,8 @@
 -- column: cost_low         | Least cost in USD; NULL without a price.
 -- column: cost_best        | Expected cost in USD; NULL without a price.
 -- column: cost_high        | Most cost in USD; NULL without a price.
--- column: method           | How the tokens were told.
+-- column: method           | What told the tokens, as a key.
+-- column: told_by          | The same in words.
 -- column: evidence         | The numbers behind it, and what they rest on.
 -- check:  tokens_low is null or tokens_best is null or tokens_low <= tokens_best | A range holds its best estimate.
 -- check:  share_best is null or share_best between 0 and 1 | A share.
@@ -169,6 +170,7 @@ select
     gpu_seconds_best * usd_per_s as cost_best,
     gpu_seconds_high * usd_per_s as cost_high,
     method,
+    told_by(method) as told_by,
     concat_ws(' ', evidence, assumptions, if(tokens_best > 0 and token_s is not null, concat('GPU time from ', rate_from, '.'), null))
         as evidence,
 from spent
