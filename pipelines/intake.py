@@ -94,7 +94,11 @@ def read(paths: Iterable[Path], lake: Lake, *, skip: Path | None = None, tell: T
 
 def read_into(paths: Iterable[Path], folder: Path, *, skip: Path | None = None, tell: Tell = lambda _: None) -> Intake:
     """Read everything below `paths` into `<folder>/<table>.parquet`; a table that got no row has no file."""
-    sources = find(paths, skip=skip)
+    return read_sources(find(paths, skip=skip), folder, tell=tell)
+
+
+def read_sources(sources: Sequence[Source], folder: Path, *, tell: Tell = lambda _: None) -> Intake:
+    """Read these files into `<folder>/<table>.parquet`, each under the name it has."""
     outcomes = []
     with Sink(folder) as sink:
         twin_of = twins(sources)

@@ -10,7 +10,6 @@ Nothing here knows what is in a file.
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import shutil
 import socket
@@ -70,13 +69,13 @@ class Store:
             return None
 
     def names(self, pattern: str) -> list[str]:
-        """Files whose name matches a pattern of `*` (which stops at `/`), sorted."""
+        """Files whose name matches a glob, sorted: `*` stops at `/`, `**` does not."""
         if self.is_remote:
             found = (str(each).removeprefix(self.url.split("://", 1)[1] + "/") for each in self._files().glob(self.uri(pattern)))
         else:
             found = (path.relative_to(self.url).as_posix() for path in Path(self.url).glob(pattern) if path.is_file())
         depth = pattern.count("/")
-        return sorted(name for name in found if name.count("/") == depth and fnmatch.fnmatchcase(name, pattern))
+        return sorted(name for name in found if "**" in pattern or name.count("/") == depth)
 
     def put(self, name: str, write: Callable[[Path], object]) -> None:
         """Let `write` make the file under a temporary name, then give it its own. What was there before is replaced."""

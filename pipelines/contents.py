@@ -1,0 +1,279 @@
+"""Contents: what one file said, read once and known by the hash of what is in it, whatever it is called.
+
+    <lake>/raw/<hash>/<raw table>.parquet      its rows
+    <lake>/raw/<hash>/content.json             what it is and which times it covers, written last
+    <lake>/_state/engine=<engine>.json         which hash a path had when it was last looked at; may be thrown away
+
+A file that is renamed, compressed, copied or comes a second time is the content it was: nothing is read again and nothing changes.
+One that has grown knows which contents it begins with. Nothing here decides what belongs to a day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
+
+import pyarrow.parquet as pq
+
+from parsers import InputError, Source
+from parsers.columns import PLACEHOLDER_YEAR
+from pipelines import intake
+from pipelines.patterns import Found
+from pipelines.storage import Store
+
+Tell = Callable[[str], object]
+LOCAL_REACH = timedelta(hours=14)  # how far from UTC a clock of no known zone may be
+_ROTATED = re.compile(r"(?P<base>.*log[^/]*?)[.-](?:\d{1,4}|20\d{6}(?:-\d{6}|\d{2,6})?)", re.IGNORECASE)  # as parsers.rotated
+_TIMES = ("at_utc", "start_at", "end_at", "at_local", "date_local")
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is known of one content. Times are ISO 8601; `first_local` and `last_local` are of clocks that name no zone."""
+
+    digest: str
+    name: str  # under which it was first met, without what compression and rotation add
+    bytes: int
+    format: str | None
+    error: str | None
+    first_utc: str | None
+    last_utc: str | None
+    first_local: str | None
+    last_local: str | None
+    rows: Mapping[str, int]
+    extends: tuple[str, ...] = ()
+    parsers: str = ""
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether anything in it says when."""
+        return self.first_utc is not None or self.first_local is not None
+
+    @property
+    def is_log(self) -> bool:
+        """Whether its parts, once rotated, are one text: only of what is called a log."""
+        return "log" in self.name.lower()
+
+    def covers(self, since: datetime, until: datetime, zone: str | None) -> bool:
+        """Whether some of its times lie in the window."""
+        return any(first < until and last >= since for first, last in self.spans(since, zone))
+
+    def ends_before(self, moment: datetime, zone: str | None) -> bool:
+        """Whether everything in it was before."""
+        return self.is_timed and all(last < moment for _, last in self.spans(moment, zone))
+
+    def spans(self, near: datetime, zone: str | None) -> list[tuple[datetime, datetime]]:
+        """First and last time of its absolute stamps and of its local ones; a year that is missing is the one nearest to `near`."""
+        spans = []
+        if self.first_utc and self.last_utc:
+            spans.append((_moment(self.first_utc), _moment(self.last_utc)))
+        if self.first_local and self.last_local:
+            first, last = (_placed(text, near, zone) for text in (self.first_local, self.last_local))
+            slack = timedelta() if zone else LOCAL_REACH
+            spans.append((min(first, last) - slack, last + slack))
+        return spans
+
+
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _placed(text: str, near: datetime, zone: str | None) -> datetime:
+    local = datetime.fromisoformat(text)
+    place = ZoneInfo(zone or "UTC")
+    if local.year >= PLACEHOLDER_YEAR + 10:
+        return local.replace(tzinfo=place).astimezone(UTC)
+    candidates = []
+    for year in (near.year - 1, near.year, near.year + 1):
+        try:
+            candidates.append(local.replace(year=year, tzinfo=place).astimezone(UTC))
+        except ValueError:  # 29 February
+            continue
+    return min(candidates, key=lambda each: abs(each - near), default=near)
+
+
+class Contents:
+    """The contents of one engine's files, learned as they are asked for."""
+
+    def __init__(self, lake: Store, engine: str, tell: Tell = lambda _: None) -> None:
+        self._lake, self._tell = lake, tell
+        self._state_name = f"_state/engine={quote(engine, safe='')}.json"
+        state = json.loads(lake.read(self._state_name) or b"{}")
+        self._seen: dict[str, list[str]] = state.get("seen", {})  # path -> its mark, its hash
+        self._lengths: dict[str, int] = state.get("lengths", {})  # hash -> bytes
+        self._before = json.dumps([self._seen, self._lengths], sort_keys=True)
+        self._extends: dict[str, tuple[str, ...]] = {}  # of what was hashed just now
+        self._known: dict[str, Content] = {}
+
+    def learn(self, found: Iterable[Found]) -> dict[str, Content]:
+        """The contents of these files by the hash, each once; what is new is read."""
+        by_digest: dict[str, list[Found]] = {}
+        for each in found:
+            if digest := self._digest(each):
+                by_digest.setdefault(digest, []).append(each)
+        return {digest: self._content(digest, same) for digest, same in sorted(by_digest.items())}
+
+    def digest_of(self, found: Found) -> str | None:
+        """The hash a file had when it was learned; None where it could not be read."""
+        seen = self._seen.get(found.uri)
+        return seen[1] or None if seen else None
+
+    def kept(self, digest: str) -> Content | None:
+        """A content whose rows are kept, whether its file is still there or not."""
+        if digest not in self._known:
+            told = self._lake.read(f"raw/{digest}/content.json")
+            if told is None:
+                return None
+            self._known[digest] = _content(json.loads(told))
+        return self._known[digest]
+
+    def table(self, content: Content, table: str) -> str:
+        """Name of a raw table's file in the lake."""
+        return f"raw/{content.digest}/{table}.parquet"
+
+    def save(self) -> None:
+        """Keep what was seen, for the next time to be quick."""
+        if json.dumps([self._seen, self._lengths], sort_keys=True) != self._before:
+            state = {"seen": self._seen, "lengths": self._lengths}
+            self._lake.put_bytes(self._state_name, json.dumps(state, indent=1, sort_keys=True).encode())
+
+    def _digest(self, found: Found) -> str | None:
+        mark = found.store.stat(found.name)
+        if mark is None:  # gone since it was listed
+            return None
+        seen = self._seen.get(found.uri)
+        if seen and seen[0] == mark:
+            return seen[1] or None
+        try:
+            with found.store.fetched(found.name) as path:
+                digest, size, extends = _hashed(Source(path, found.name), self._lengths)
+        except (InputError, OSError) as error:
+            self._tell(str(error))
+            self._seen[found.uri] = [mark, ""]
+            return None
+        self._seen[found.uri], self._lengths[digest] = [mark, digest], size
+        self._extends[digest] = extends
+        return digest
+
+    def _content(self, digest: str, same: list[Found]) -> Content:
+        known = self.kept(digest)
+        if known and known.parsers == parsers_version():
+            return known
+        first = min(same, key=lambda each: (each.store.modified_at(each.name), each.uri))
+        extends = self._extends.get(digest, known.extends if known else ())
+        name = known.name if known else bare_name(Path(first.name).name)
+        self._tell(f"reading {first.uri}")
+        with first.store.fetched(first.name) as path, self._lake.workplace() as folder:
+            content = _parsed(path, folder, digest=digest, name=name, size=self._lengths[digest], extends=extends)
+            for table in sorted(content.rows):
+                self._lake.put(self.table(content, table), (folder / f"{table}.parquet").replace)
+            self._lake.put_bytes(f"raw/{digest}/content.json", json.dumps(asdict(content), indent=1).encode())
+        self._known[digest] = content
+        return content
+
+
+def bare_name(name: str) -> str:
+    """A file's name without its compression and, where it is a log, without what rotation added."""
+    for suffix in intake.COMPRESSED_SUFFIXES:
+        name = name.removesuffix(suffix)
+    rotated = _ROTATED.fullmatch(name)
+    return rotated["base"] if rotated else name
+
+
+@cache
+def parsers_version() -> str:
+    """A hash of the parsers' source: contents read by another are read again."""
+    return source_hash(["parsers"])
+
+
+def source_hash(packages: Iterable[str]) -> str:
+    """A hash of the source of packages, of every Python and SQL file in them."""
+    digest = hashlib.blake2b(digest_size=8)
+    for package in packages:
+        root = Path(str(files(package)))
+        for path in sorted(each for suffix in ("py", "sql") for each in root.rglob(f"*.{suffix}")):
+            digest.update(f"{package}/{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _content(told: dict[str, Any]) -> Content:
+    return Content(**told | {"extends": tuple(told["extends"])})
+
+
+def _hashed(source: Source, lengths: Mapping[str, int]) -> tuple[str, int, tuple[str, ...]]:
+    """Hash and size of the decompressed content, and which of the known contents it begins with."""
+    digest, size, extends = hashlib.blake2b(digest_size=16), 0, []
+    marks = sorted({(length, known) for known, length in lengths.items() if length})
+    for chunk in _chunks(source):
+        view = memoryview(chunk)
+        while marks and marks[0][0] <= size + len(view):
+            length, known = marks.pop(0)
+            digest.update(view[: length - size])
+            view, size = view[length - size :], length
+            if digest.hexdigest() == known:
+                extends.append(known)
+        digest.update(view)
+        size += len(view)
+    whole = digest.hexdigest()
+    return whole, size, tuple(each for each in extends if each != whole)
+
+
+def _chunks(source: Source) -> Iterator[bytes]:
+    """The content in pieces; of a damaged file what can be read, and then the fault."""
+    with source.open() as stream:
+        try:
+            while chunk := stream.read1(1 << 20):
+                yield chunk
+        except InputError as error:
+            yield str(error).encode()
+
+
+def _parsed(path: Path, folder: Path, *, digest: str, name: str, size: int, extends: tuple[str, ...]) -> Content:
+    """Read one file into the folder."""
+    read = intake.read_sources([Source(path, name)], folder)
+    [outcome] = read.outcomes
+    first_utc, last_utc, first_local, last_local = _times(folder, read.rows)
+    return Content(
+        digest=digest,
+        name=name,
+        bytes=size,
+        format=outcome.format.name if outcome.format else None,
+        error=outcome.error,
+        first_utc=first_utc,
+        last_utc=last_utc,
+        first_local=first_local,
+        last_local=last_local,
+        rows=dict(sorted(read.rows.items())),
+        extends=extends,
+        parsers=parsers_version(),
+    )
+
+
+def _times(folder: Path, rows: Mapping[str, int]) -> tuple[str | None, str | None, str | None, str | None]:
+    """First and last absolute and local time of the tables in a folder, from their files' statistics."""
+    utc: list[datetime] = []
+    local: list[datetime] = []
+    for table in rows:
+        metadata = pq.read_metadata(folder / f"{table}.parquet")
+        for group in range(metadata.num_row_groups):
+            for index in range(metadata.num_columns):
+                column = metadata.row_group(group).column(index)
+                told = column.statistics
+                if column.path_in_schema in _TIMES and told is not None and told.has_min_max:
+                    (local if column.path_in_schema.endswith("_local") else utc).extend((told.min, told.max))
+        if table == "bench_runs":  # its date is that of its end
+            ran = pq.read_table(folder / f"{table}.parquet", columns=["date_local", "duration_s"]).to_pylist()
+            local += [each["date_local"] - timedelta(seconds=each["duration_s"] or 0) for each in ran if each["date_local"]]
+    edges = [str(edge(times)) if times else None for times in (utc, local) for edge in (min, max)]
+    return edges[0], edges[1], edges[2], edges[3]
