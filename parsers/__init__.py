@@ -58,6 +58,7 @@ FORMAT_MODULES = (
     "parsers.llmservingsim",
     "parsers.request_traces",
     "parsers.nvidia_smi",
+    "parsers.recording_journal",
 )
 
 

@@ -160,6 +160,10 @@ COLUMNS: dict[str, Column] = {
     "block_size": Column(INT, "tokens", "Tokens in a full block."),
     "medium": Column(TEXT, "", "GPU, CPU, STORAGE, …; null where not said."),
     "group_idx": Column(INT, "", "KV-cache group of a hybrid model; null where not said."),
+    # what a recorder says of its own recording
+    "subject": Column(TEXT, "", "What it concerns: an address, or the name of a log; null for the recording as a whole."),
+    "since_utc": Column(UTC, "", "From when on something is missing, until the time of the row; null where nothing is."),
+    "detail": Column(TEXT, "", "One sentence of the recorder's own."),
 }
 
 _WHERE = ("source", "line")
@@ -309,6 +313,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "medium",
         "group_idx",
     ),
+    "recordings": (*_WHERE, "at_utc", "event", "subject", "since_utc", "count", "detail"),
 }
 
 

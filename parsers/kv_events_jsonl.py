@@ -36,7 +36,7 @@ _COLUMNS = (
     "line", "seq", "event_index", "at_utc", "dp_rank", "event", "block_hash", "parent_hash", "block_size", "medium", "group_idx",
 )  # fmt: skip
 # Fields of a tagged array by position, after its tag; 0.9 to 0.23 only ever added some at the end.
-_POSITIONS = {
+POSITIONS = {
     "BlockStored": (
         "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
         "group_idx",
@@ -118,13 +118,13 @@ def _rows_of(line: bytes, number: int) -> list[Row]:
 def _blocks(event: object) -> list[Row]:
     """Each block of one event: event, block_hash, parent_hash, block_size, medium, group_idx. None for a type not read."""
     if isinstance(event, list) and event and isinstance(event[0], str):
-        fields: dict[str, Any] = dict(zip(_POSITIONS.get(event[0], ()), event[1:], strict=False))
+        fields: dict[str, Any] = dict(zip(POSITIONS.get(event[0], ()), event[1:], strict=False))
         kind = event[0]
     elif isinstance(event, dict) and isinstance(event.get("type"), str):
         fields, kind = event, event["type"]
     else:
         raise NotAnEventError
-    if kind not in _POSITIONS:
+    if kind not in POSITIONS:
         return []
     medium, group = _text(fields.get("medium")), _int(fields.get("group_idx"))
     if kind == "AllBlocksCleared":

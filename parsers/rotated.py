@@ -1,7 +1,8 @@
 """A log that was rotated, read as the one text it was: `server.log.2.gz`, then `server.log.1`, then `server.log`.
 
-What names the parts is the writer's rotation, never their content: a number that grows with age (logrotate), or a date (logrotate
-with `dateext`, kubelet). A set has the name of its newest part, and its lines are counted through.
+What names the parts is the writer's rotation, never their content: a number that grows with age (logrotate), a date (logrotate
+with `dateext`, kubelet), or a number that grows with time (`kvpressure record`, whatever it records). A set has the name of its
+newest part, and its lines are counted through.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from typing import Any
 from parsers.source import InputError, Source
 
 # server.log.1 · server.log-20261129 · 0.log.20261129-131307; only of what is called a log, for pages of metrics are numbered too
-_ROTATED = re.compile(r"(?P<base>.*log[^/]*?)(?:\.(?P<age>\d{1,4})|[.-](?P<date>20\d{6}(?:-\d{6}|\d{2,6})?))", re.IGNORECASE)
+_LOG_PART = r"(?P<base>.*log[^/]*?)(?:\.(?P<age>\d{1,4})|[.-](?P<date>20\d{6}(?:-\d{6}|\d{2,6})?))"
+# metrics.txt.part-000001, as `kvpressure record` cuts whatever it writes
+_RECORDER_PART = r"(?P<whole>.*)\.part-(?P<number>\d{6})"
+_ROTATED = re.compile(f"{_LOG_PART}|{_RECORDER_PART}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,9 @@ def joined(sources: Sequence[Source]) -> list[Source]:
     older: dict[str, list[tuple[tuple[int, str], Source]]] = {}
     for source in sources:
         part = _ROTATED.fullmatch(source.name)
-        if part and part["base"] in by_name and _is_readable(source):
-            older.setdefault(part["base"], []).append(((-int(part["age"] or 0), part["date"] or ""), source))
+        base = part and (part["base"] or part["whole"])
+        if part and base in by_name and _is_readable(source):
+            older.setdefault(base, []).append(((-int(part["age"] or 0), part["date"] or part["number"] or ""), source))
     taken = {source.name for parts in older.values() for _, source in parts}
     return [
         RotatedSource(source.path, source.name, tuple(each for _, each in sorted(older[source.name], key=lambda part: part[0])))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 DONE, FAIL_ON, WRONG = 0, 1, 2
 FAIL_ON_SEVERITY = {"warning": 20, "critical": 60}  # of 100; below 20 a verdict is not worth a word
 QUERY_INTERRUPTED = "Query interrupted"  # what DuckDB makes of Ctrl-C while it runs a statement
+SMALLEST_RECORDING = 10_000_000  # bytes
 SQL_FORMATS = ("table", "csv", "json", "markdown", "parquet")
 
 
@@ -115,6 +117,28 @@ def build_parser() -> argparse.ArgumentParser:
     sql.add_argument("query", nargs="?", help="one or more statements; the last one's result is shown")
     sql.add_argument("--format", choices=SQL_FORMATS, help="table where not given, or by the name of FILE")
     sql.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the result there")
+
+    record = _command(commands, "record", _record, "keep what a running engine emits, until SIGTERM or Ctrl-C, for analyze")
+    record.add_argument(
+        "--metrics", action="append", default=[], metavar="URL", help="page to scrape, such as http://localhost:8000; repeatable"
+    )
+    record.add_argument(
+        "--kv-events",
+        action="append",
+        default=[],
+        metavar="ENDPOINT",
+        help="ZMQ publisher, such as tcp://localhost:5557; repeatable",
+    )
+    record.add_argument(
+        "--kv-replay", action="append", default=[], metavar="ENDPOINT", help="its replay socket, to fill holes; in the same order"
+    )
+    record.add_argument("--log", type=Path, metavar="FILE", help="log of the engine, followed across rotation")
+    record.add_argument("--interval", type=_seconds, default=1.0, metavar="SECONDS", help="between scrapes (1)")
+    record.add_argument("--max-bytes", type=_size, default="2GB", metavar="SIZE", help="of the disk; the oldest goes first (2GB)")
+    record.add_argument("--duration", type=_seconds, metavar="SECONDS", help="stop by itself after that")
+    record.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="where the recording goes; added to where it exists"
+    )
 
     _command(commands, "formats", _formats, "what is recognised, and what each input can and cannot tell")
     return parser
@@ -244,6 +268,37 @@ def _sql(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def _record(arguments: argparse.Namespace) -> int:
+    from pipelines.http_source import HttpError
+    from pipelines.record import recorder
+    from pipelines.record.kv_stream import MissingLibraryError
+    from pipelines.record.parts import FolderInUseError
+
+    if not (arguments.metrics or arguments.kv_events or arguments.log):
+        raise CallError("nothing to record; give --metrics http://HOST:PORT, --kv-events or --log")
+    if len(arguments.kv_replay) > len(arguments.kv_events):
+        raise CallError("more --kv-replay than --kv-events; give each replay socket after its publisher")
+    if len(arguments.metrics) > 1 and (arguments.kv_events or arguments.log):
+        raise CallError("several --metrics cannot share --kv-events or --log; run one recorder for each server")
+    _require_folder(arguments.out)
+    plan = recorder.Plan(
+        metrics=tuple(arguments.metrics),
+        kv_events=tuple(arguments.kv_events),
+        kv_replay=tuple(arguments.kv_replay),
+        log=arguments.log,
+        interval_s=arguments.interval,
+        max_bytes=arguments.max_bytes,
+        duration_s=arguments.duration,
+    )
+    try:
+        recorded = recorder.record(plan, arguments.out, _say)
+    except (HttpError, MissingLibraryError, FolderInUseError) as error:
+        raise CallError(str(error)) from None
+    result = arguments.out.with_name(f"{arguments.out.name}-result")
+    print(f"{recorded} in {arguments.out}\nkvpressure analyze {arguments.out} --out {result}")
+    return DONE
+
+
 def _formats(_: argparse.Namespace) -> int:
     from pipelines import digest
 
@@ -266,6 +321,15 @@ def _seconds(text: str) -> float:
         if 0 < (value := float(text)) < float("inf"):
             return value
     raise argparse.ArgumentTypeError(f"`{text}` is not a number of seconds above 0")
+
+
+def _size(text: str) -> int:
+    """Bytes; 500MB and 2GB are such sizes, too."""
+    found = re.fullmatch(r"(\d+)\s*([KMGT]?)B?", text.strip(), re.IGNORECASE)
+    size = int(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " ") if found else 0
+    if size < SMALLEST_RECORDING:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a size of 10MB or more; write it as 500MB or 2GB")
+    return size
 
 
 def _zone(text: str) -> str:
@@ -318,6 +382,10 @@ def _say_unread(intake: Intake) -> None:
 
     for line in digest.unread(intake):
         print(f"kvpressure: {printable(line)}", file=sys.stderr)
+
+
+def _say(message: str) -> None:
+    print(f"kvpressure: {printable(message)}", file=sys.stderr, flush=True)
 
 
 def _wrong(message: str) -> int:

@@ -48,8 +48,8 @@ clocks as (
         end as detail,
     from staging.clocks
     where ((clock = 'none' and placed_at is null) or error_s is null or error_s > 1.5)
-        -- a workload to replay is not part of what happened
-        and source not in (select source from raw.workload_requests)
+        -- a workload to replay is not part of what happened; a recorder's own account has its times in UTC
+        and source not in (select source from raw.workload_requests union all select source from raw.recordings)
 ),
 
 resets as (
@@ -239,6 +239,45 @@ without_settings as (
         'AIPerf leaves out the series that carry settings: the size of the KV pool must come from the engine''s log.' as detail,
     from raw.sources
     where format = 'aiperf_server_metrics'
+),
+
+-- what a recorder says it could not keep; holes between scrapes and batch numbers are told from the data itself
+recorder_faults as (
+    select
+        coalesce(subject, source) as source,
+        flag,
+        severity,
+        count,
+        detail,
+    from (
+        select
+            min(source) as source,
+            subject,
+            case event
+                when 'resumed' then 'recorder_was_down'
+                when 'scrapes_missed' then 'engine_not_answering'
+                when 'log_lost' then 'log_lines_lost'
+                when 'part_dropped' then 'recording_trimmed'
+            end as flag,
+            case event when 'part_dropped' then 'info' else 'warning' end as severity,
+            sum(coalesce(count, 1)) as count,
+            case event
+                when 'resumed' then format(
+                    'The recorder did not run {} time(s), {} in all, the last until {}: only what the engine keeps (its log, its latest KV events) was caught up.',
+                    count(*), spoken_duration(sum(seconds_between(since_utc, at_utc))), strftime(max(at_utc), '%Y-%m-%d %H:%M:%S UTC')
+                )
+                when 'scrapes_missed' then format(
+                    '{} scrapes failed, {} in all, the last until {}: {}.',
+                    sum(count), spoken_duration(sum(seconds_between(since_utc, at_utc))),
+                    strftime(max(at_utc), '%Y-%m-%d %H:%M:%S UTC'), max_by(rtrim(detail, '?.'), at_utc)
+                )
+                when 'log_lost' then format('{} time(s), the last at {}: {}.', count(*), strftime(max(at_utc), '%Y-%m-%d %H:%M:%S UTC'), max_by(detail, at_utc))
+                when 'part_dropped' then format('What was recorded until {} was thrown away to stay within the limit of the disk.', strftime(max(since_utc), '%Y-%m-%d %H:%M:%S UTC'))
+            end as detail,
+        from raw.recordings
+        where event in ('resumed', 'scrapes_missed', 'log_lost', 'part_dropped')
+        group by event, subject
+    )
 )
 
 select getvariable('run') as run, source, flag, severity, count::bigint as count, detail
@@ -268,5 +307,7 @@ from (
     from without_settings
     union all by name
     from silent_reports
+    union all by name
+    from recorder_faults
 )
 order by case severity when 'error' then 0 when 'warning' then 1 else 2 end, source, flag

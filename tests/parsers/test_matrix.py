@@ -140,6 +140,7 @@ SAMPLES = {
             " 20261129   13:23:56   0   412   97\n"
         ),
     ],
+    "recording_journal": ['{"recorder":"kvpressure 0.1.0","at":1764417600.5,"event":"started","detail":"the log"}\n'],
     "inference_perf_json": [
         json.dumps({"load_summary": {"count": 60, "requested_rate": 1.0}, "successes": {"count": 60}, "failures": {"count": 0}}),
         json.dumps({"load_summary": {}, "successes": {"count": 937, "queue_len": {"mean": 0}}, "failures": {}}, indent=2),
