@@ -55,6 +55,14 @@ class Samples:
         if len(self._times) >= BATCH_ROWS:
             self.flush()
 
+    def drop_last(self) -> bool:
+        """Take the last sample back; False where it has been written."""
+        if not self._times:
+            return False
+        for column in (self._indices, self._values, self._times):
+            column.pop()
+        return True
+
     def flush(self) -> None:
         """Write what has been collected."""
         count = len(self._times)

@@ -19,6 +19,7 @@ and leaves the scrape below it without a time, because the one before it would b
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from datetime import datetime
@@ -80,6 +81,7 @@ class _Reader:
     def read(self, lines: Iterable[bytes]) -> None:
         """The loop all speed hangs on: a known series costs one dictionary look-up and one float."""
         account, index_of, add = self.account, self.index_of, self.samples.add
+        line = b"\n"
         for line in lines:
             account.lines += 1
             text, _, value_text = line.rpartition(b" ")
@@ -93,6 +95,17 @@ class _Reader:
             else:
                 account.used += 1
                 add(index, value, self.scrape_time)
+        if self.scrape_time is not None and not line.endswith(b"\n"):
+            self._take_back(line)
+
+    def _take_back(self, line: bytes) -> None:
+        """The last line of a recording that was cut: its value may be the beginning of another, `3` of `3012`."""
+        sample = _SAMPLE.fullmatch(line)
+        if sample is None or self.index_of.get(sample[1], NOT_KEPT) == NOT_KEPT or math.isnan(number(sample[4]) or 0):
+            return
+        if self.samples.drop_last():
+            self.account.used -= 1
+            self.account.misread(self.account.lines)
 
     def _read_unknown(self, line: bytes) -> None:
         """A line that is not a known series and its value."""

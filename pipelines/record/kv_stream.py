@@ -5,7 +5,7 @@ are maps from vLLM 0.24 on and in SGLang, tagged arrays before. What is written 
 an analysis reads: token ids and whatever else users wrote are never on the disk.
 
 ZMQ drops what a subscriber cannot take, and there is nothing to subscribe to before the engine runs: so the replay socket, which
-keeps the last 10,000 batches, is asked for what is missing at the start and at every hole.
+keeps the last 10,000 batches, is asked for what is missing after a restart of the recorder and at every hole.
 """
 
 from __future__ import annotations
@@ -117,9 +117,10 @@ class KvStream:
             )
 
     def _resume(self) -> None:
-        """Go on after the last batch recorded; from the first one there is where none was, or of another engine."""
+        """Go on after the last batch recorded, or from the first one of another engine. A first recording begins with what comes:
+        what was before it is not in its metrics either.
+        """
         if (recorded := self._last_recorded()) is None:
-            self._is_caught_up = self._replayed(0, None) > 0
             return
         self._last, recorded_at = recorded
         same = self._batches(self._last, self._last + 1).get(self._last)
