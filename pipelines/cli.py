@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pipelines.progress import Progress
+from pipelines.replay.levers import FIGURES, LEVERS, SWEPT
 from pipelines.texttable import printable
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     analyze = _command(commands, "analyze", _analyze, "read logs, metrics and results of one run and say what happened")
-    _add_inputs(analyze)
+    _add_inputs(analyze, at_least="*")
+    analyze.add_argument("--prometheus", metavar="URL", help="server to take the metrics from, of the time of --since and --until")
+    analyze.add_argument("--match", metavar="LABELS", help='which of its series, such as \'namespace="prod",pod=~"vllm-.*"\'')
     analyze.add_argument("--format", choices=("text", "json"), default="text", help="what to print; json is summary.json")
     analyze.add_argument(
         "--fail-on", choices=FAIL_ON_SEVERITY, help="exit 1 where a severity reaches 20 (warning) or 60 (critical)"
@@ -100,9 +103,21 @@ def build_parser() -> argparse.ArgumentParser:
 
     what_if = _command(commands, "whatif", _whatif, "replay the recorded requests under another setting")
     what_if.add_argument("paths", nargs="+", type=Path, metavar="DIR", help="an output folder of analyze, or inputs")
-    what_if.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="setting to change; may be repeated")
-    what_if.add_argument("--sweep", metavar="NAME=LOW..HIGH", help="setting to try over a range, such as max_num_seqs=4..64")
-    what_if.add_argument("--target", metavar="FIGURE=VALUE", help="what to reach, such as itl_p99_ms=100")
+    what_if.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"setting to change, such as max_num_seqs=16; may be repeated; one of {', '.join(LEVERS)}",
+    )
+    what_if.add_argument(
+        "--sweep",
+        metavar="NAME=LOW..HIGH",
+        help=f"setting to try over a range, such as max_num_seqs=4..64; one of {', '.join(SWEPT)}",
+    )
+    what_if.add_argument(
+        "--target", metavar="FIGURE=VALUE", help=f"what to reach, such as itl_p99_ms=100; one of {', '.join(FIGURES)}"
+    )
     what_if.add_argument("--format", choices=("text", "json"), default="text", help="what to print")
 
     compare = _command(commands, "compare", _compare, "what one changed variable did, from two analyses or two inputs")
@@ -152,8 +167,8 @@ def _command(
     return parser
 
 
-def _add_inputs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files or folders, plain or .gz/.zst, in any mix")
+def _add_inputs(parser: argparse.ArgumentParser, at_least: str = "+") -> None:
+    parser.add_argument("paths", nargs=at_least, type=Path, metavar="PATH", help="files or folders, plain or .gz/.zst, in any mix")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the result goes; made where it is missing")
 
 
@@ -167,9 +182,13 @@ def _analyze(arguments: argparse.Namespace) -> int:
     since, until = (_in_zone(moment, arguments.timezone) for moment in (arguments.since, arguments.until))
     if since and until and since >= until:
         raise CallError(f"--since {since} is not before --until {until}; swap them")
+    if not arguments.paths and not arguments.prometheus:
+        raise CallError("a PATH or --prometheus URL is required; see `kvpressure analyze --help`")
+    if arguments.match and not arguments.prometheus:
+        raise CallError("--match chooses among the series of --prometheus URL; give both")
     _require_folder(arguments.out)
     run = Run(
-        name=arguments.name or _default_name(arguments.paths),
+        name=arguments.name or _default_name(arguments.paths or [arguments.out]),
         timezone=arguments.timezone,
         since=since,
         until=until,
@@ -178,7 +197,8 @@ def _analyze(arguments: argparse.Namespace) -> int:
         target_gap_s=arguments.gap_target,
     )
     with Progress() as progress:
-        result = analysis.analyze(arguments.paths, arguments.out, run, anonymize=arguments.anonymize, tell=progress.tell)
+        paths = [*arguments.paths, *_from_prometheus(arguments, since, until, progress.tell)]
+        result = analysis.analyze(paths, arguments.out, run, anonymize=arguments.anonymize, tell=progress.tell)
     _say_unread(result.intake)
     if arguments.format == "json":
         sys.stdout.write((result.out / publish.SUMMARY).read_text())
@@ -186,6 +206,28 @@ def _analyze(arguments: argparse.Namespace) -> int:
         print(digest.text(result.database, report=result.report, colour=_has_colour()))
     limit = FAIL_ON_SEVERITY.get(arguments.fail_on)
     return FAIL_ON if limit is not None and digest.worst_severity(result.database) >= limit else DONE
+
+
+def _from_prometheus(
+    arguments: argparse.Namespace, since: str | None, until: str | None, tell: Callable[[str], object]
+) -> list[Path]:
+    """The folder with what a Prometheus server was asked for; none where none was named."""
+    from pipelines import prometheus
+    from pipelines.http_source import HttpError
+
+    if not arguments.prometheus:
+        return []
+    if since is None:
+        raise CallError("--prometheus needs --since TIME, the start of the run; --until is now where not given")
+    end = datetime.fromisoformat(until) if until else datetime.now(UTC)
+    into = arguments.out / prometheus.FOLDER
+    try:
+        fetched = prometheus.fetch(
+            arguments.prometheus, arguments.match or "", datetime.fromisoformat(since), end, into, tell=tell
+        )
+    except (prometheus.PrometheusError, HttpError) as error:
+        raise CallError(str(error)) from None
+    return [fetched.folder]
 
 
 def _parse(arguments: argparse.Namespace) -> int:

@@ -21,10 +21,9 @@ from pipelines.intake import read
 from pipelines.lake import Lake
 from pipelines.models import Run, view
 from pipelines.replay import recorded
-from pipelines.replay.levers import LEVERS, LeverError, value_of
+from pipelines.replay.levers import FIGURES, LEVERS, SWEPT, LeverError, value_of
 from pipelines.replay.whatif import (
     COUNTS,
-    FIGURES,
     MORE_IS_BETTER,
     Prediction,
     Told,
@@ -73,7 +72,7 @@ def question(sets: Sequence[str], sweep: str | None, target: str | None) -> Ques
     asked = None
     if sweep is not None:
         name, value = _pair("--sweep", sweep)
-        _known("--sweep", name, LEVERS)
+        _known("--sweep", name, SWEPT)
         if not (match := re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", value)) or not 1 <= int(match[1]) <= int(match[2]):
             raise LeverError(f"--sweep {name}={value}: not a range of whole numbers; write it as {name}=4..64")
         asked = (name, int(match[1]), int(match[2]))
@@ -116,9 +115,14 @@ def answer(paths: Sequence[Path], asked: Question, *, tell: Tell = lambda _: Non
 
 def recording(paths: Sequence[Path], run: Run = A_RUN, *, tell: Tell = lambda _: None) -> recorded.Recording:
     """The run of an analysis folder, or of inputs, which are analyzed first."""
-    first = paths[0]
-    if len(paths) == 1 and ((first / publish.DATABASE).is_file() or first.name == publish.DATABASE):
-        with open_read_only(first) as con:
+    analyses = [path for path in paths if (path / publish.DATABASE).is_file() or path.name == publish.DATABASE]
+    if analyses and len(paths) > 1:
+        raise LeverError(
+            f"{printable(str(analyses[0]))} is an analysis, and {len(paths)} paths are given: whatif replays one run; give one "
+            "output folder of analyze or the inputs of one run (compare takes two)"
+        )
+    if analyses:
+        with open_read_only(analyses[0]) as con:
             return recorded.read(con)
     with tempfile.TemporaryDirectory(prefix="kvpressure-") as folder:
         lake = Lake.of(Path(folder) / "lake", run=run.name)

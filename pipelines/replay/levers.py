@@ -1,4 +1,4 @@
-"""Settings that may be asked about, and what each changes in a replay: `max_num_seqs=16` -> another scenario.
+"""What may be asked: settings, and what each changes in a replay (`max_num_seqs=16` -> another scenario), and figures.
 
 A lever is a function of a scenario, a value and what the run says of its engine. Levers that need arithmetic (memory to blocks)
 leave a sentence that shows it. What the replay cannot foretell of a lever, it says as well: a split over more GPUs changes the
@@ -12,6 +12,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pipelines.replay.scheduler import Settings
+
+FIGURES = (
+    "preemptions",
+    "recomputed_tokens",
+    "queue_s",
+    "duration_s",
+    "output_tokens_per_s",
+    "ttft_p50_ms",
+    "ttft_p99_ms",
+    "itl_p50_ms",
+    "itl_p99_ms",
+)
 
 
 class LeverError(Exception):
@@ -204,6 +216,17 @@ LEVERS: dict[str, Lever] = {
     "requests": _requests,
     "replicas": _replicas,
 }
+SWEPT = (  # those whose values are whole numbers
+    "max_num_seqs",
+    "num_gpu_blocks",
+    "max_num_batched_tokens",
+    "max_tokens",
+    "max_prompt_tokens",
+    "arrival_rate",
+    "concurrency",
+    "requests",
+    "replicas",
+)
 
 
 # values

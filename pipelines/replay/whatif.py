@@ -19,23 +19,12 @@ from math import hypot
 from random import Random
 from statistics import fmean, median, pstdev
 
-from pipelines.replay.levers import Scenario, applied, value_of
+from pipelines.replay.levers import FIGURES, Scenario, applied, value_of
 from pipelines.replay.load import Record, sharing
 from pipelines.replay.recorded import Client, Episode, NotReplayableError, Recording
 from pipelines.replay.requests import MODEL_ERROR
 from pipelines.replay.scheduler import Outcome, Replay, Request, StepTime
 
-FIGURES = (
-    "preemptions",
-    "recomputed_tokens",
-    "queue_s",
-    "duration_s",
-    "output_tokens_per_s",
-    "ttft_p50_ms",
-    "ttft_p99_ms",
-    "itl_p50_ms",
-    "itl_p99_ms",
-)
 COUNTS = ("preemptions", "recomputed_tokens")
 MORE_IS_BETTER = ("output_tokens_per_s",)
 COUNTED_FROM = {"preemptions": 5.0, "recomputed_tokens": 1000.0, "queue_s": 1.0}  # below, a relative difference means nothing

@@ -10,11 +10,11 @@ import pytest
 
 from pipelines import cli, cli_whatif
 from pipelines.replay.calibration import Stretch, fit
-from pipelines.replay.levers import LEVERS, LeverError, applied, value_of
+from pipelines.replay.levers import FIGURES, LEVERS, LeverError, applied, value_of
 from pipelines.replay.load import Record
 from pipelines.replay.recorded import NotReplayableError, _require_modelled, client_of, episodes
 from pipelines.replay.scheduler import Replay, Request, StepTime
-from pipelines.replay.whatif import FIGURES, WhatIf, meets, smallest_change, swept
+from pipelines.replay.whatif import WhatIf, meets, smallest_change, swept
 from tests.conftest import PROJECT
 from tests.whatif_runs import STEP_TIME, engine, recording, records, requests, serve
 
@@ -262,6 +262,7 @@ def test_every_lever_says_where_it_stands_and_what_it_takes(pressed, name):
         ("whatif {dir} --set max_num_seqs", "NAME=VALUE"),
         ("whatif {dir} --set temperature=1", "temperature: not known; one of max_num_seqs"),
         ("whatif {dir} --sweep max_num_seqs=64..4", "write it as max_num_seqs=4..64"),
+        ("whatif {dir} --sweep kv_cache_dtype=1..2", "kv_cache_dtype: not known; one of max_num_seqs"),
         ("whatif {dir} --set max_num_seqs=9 --target joy=1", "joy: not known; one of preemptions"),
         ("whatif {dir} --set max_num_seqs=9 --target itl_p99_ms=low", "not a number"),
     ],
@@ -271,6 +272,19 @@ def test_a_question_that_is_none_is_one_line_and_status_2(capsys, words, wrong):
     error = capsys.readouterr().err
     assert wrong in error
     assert error.count("\n") == 1
+
+
+def test_two_analyses_are_one_too_many(capsys, analyzed):
+    both = [str(analyzed.analysis.out)] * 2
+    assert cli.main(["whatif", *both, "--set", "max_num_seqs=9"]) == 2
+    assert "2 paths are given: whatif replays one run" in capsys.readouterr().err
+
+
+def test_help_names_every_setting_and_figure(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["whatif", "--help"])
+    told = "".join(capsys.readouterr().out.split())
+    assert [name for name in (*LEVERS, *FIGURES) if name not in told] == []
 
 
 # what is printed
