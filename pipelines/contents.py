@@ -4,7 +4,7 @@
     <lake>/raw/<hash>/content.json             what it is and which times it covers, written last
     <lake>/_state/engine=<engine>.json         which hash a path had when it was last looked at; may be thrown away
 
-A file that is renamed, compressed, copied or comes a second time is the content it was: nothing is read again and nothing changes.
+A file that is renamed, compressed, copied or comes a second time is the content it was: nothing is read again, nothing changes.
 One that has grown knows which contents it begins with. Nothing here decides what belongs to a day.
 """
 
@@ -14,10 +14,10 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -44,6 +44,7 @@ class Content:
     digest: str
     name: str  # under which it was first met, without what compression and rotation add
     bytes: int
+    lines: int
     format: str | None
     error: str | None
     first_utc: str | None
@@ -61,8 +62,8 @@ class Content:
 
     @property
     def is_log(self) -> bool:
-        """Whether its parts, once rotated, are one text: only of what is called a log."""
-        return "log" in self.name.lower()
+        """Whether it is of a log, whose parts, once rotated, are one text."""
+        return "log" in (self.format or "")
 
     def covers(self, since: datetime, until: datetime, zone: str | None) -> bool:
         """Whether some of its times lie in the window."""
@@ -73,7 +74,7 @@ class Content:
         return self.is_timed and all(last < moment for _, last in self.spans(moment, zone))
 
     def spans(self, near: datetime, zone: str | None) -> list[tuple[datetime, datetime]]:
-        """First and last time of its absolute stamps and of its local ones; a year that is missing is the one nearest to `near`."""
+        """First and last of its absolute stamps and of its local ones; a year that is missing is the one nearest to `near`."""
         spans = []
         if self.first_utc and self.last_utc:
             spans.append((_moment(self.first_utc), _moment(self.last_utc)))
@@ -175,7 +176,7 @@ class Contents:
         name = known.name if known else bare_name(Path(first.name).name)
         self._tell(f"reading {first.uri}")
         with first.store.fetched(first.name) as path, self._lake.workplace() as folder:
-            content = _parsed(path, folder, digest=digest, name=name, size=self._lengths[digest], extends=extends)
+            content = replace(_parsed(Source(path, name), folder), digest=digest, bytes=self._lengths[digest], extends=extends)
             for table in sorted(content.rows):
                 self._lake.put(self.table(content, table), (folder / f"{table}.parquet").replace)
             self._lake.put_bytes(f"raw/{digest}/content.json", json.dumps(asdict(content), indent=1).encode())
@@ -197,18 +198,23 @@ def parsers_version() -> str:
     return source_hash(["parsers"])
 
 
-def source_hash(packages: Iterable[str]) -> str:
-    """A hash of the source of packages, of every Python and SQL file in them."""
+def source_hash(names: Iterable[str]) -> str:
+    """A hash of the source of packages (every Python and SQL file in them) and modules."""
     digest = hashlib.blake2b(digest_size=8)
-    for package in packages:
-        root = Path(str(files(package)))
-        for path in sorted(each for suffix in ("py", "sql") for each in root.rglob(f"*.{suffix}")):
-            digest.update(f"{package}/{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
+    for name in names:
+        origin = Path(str(getattr(find_spec(name), "origin", "")))
+        root = origin.parent
+        in_it = (
+            [each for suffix in ("py", "sql") for each in root.rglob(f"*.{suffix}")] if origin.stem == "__init__" else [origin]
+        )
+        for path in sorted(in_it):
+            digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
 
 def _content(told: dict[str, Any]) -> Content:
-    return Content(**told | {"extends": tuple(told["extends"])})
+    told["extends"] = tuple(told["extends"])
+    return Content(**told)
 
 
 def _hashed(source: Source, lengths: Mapping[str, int]) -> tuple[str, int, tuple[str, ...]]:
@@ -239,15 +245,16 @@ def _chunks(source: Source) -> Iterator[bytes]:
             yield str(error).encode()
 
 
-def _parsed(path: Path, folder: Path, *, digest: str, name: str, size: int, extends: tuple[str, ...]) -> Content:
-    """Read one file into the folder."""
-    read = intake.read_sources([Source(path, name)], folder)
+def _parsed(source: Source, folder: Path) -> Content:
+    """Read one file into the folder; its hash and size are not known here."""
+    read = intake.read_sources([source], folder)
     [outcome] = read.outcomes
     first_utc, last_utc, first_local, last_local = _times(folder, read.rows)
     return Content(
-        digest=digest,
-        name=name,
-        bytes=size,
+        digest="",
+        name=source.name,
+        bytes=0,
+        lines=outcome.account.lines,
         format=outcome.format.name if outcome.format else None,
         error=outcome.error,
         first_utc=first_utc,
@@ -255,7 +262,6 @@ def _parsed(path: Path, folder: Path, *, digest: str, name: str, size: int, exte
         first_local=first_local,
         last_local=last_local,
         rows=dict(sorted(read.rows.items())),
-        extends=extends,
         parsers=parsers_version(),
     )
 

@@ -1,0 +1,110 @@
+"""The daily job as plain functions: one engine's day, from the files that cover it to its tables in the lake.
+
+`analyze_day` is what the command line, a cron job and the Dagster asset call. A day is analyzed as one run with the day as its
+window, whatever number of files it is in: rotated, cut at a restart, late. What crosses midnight belongs to the day it ends in,
+so a day is done once it is over: nothing that comes later changes it, unless it is of that day. A day whose inputs and whose code
+are those of its manifest is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow.parquet as pq
+
+from pipelines import analysis, day_inputs
+from pipelines.config import Config, Engine
+from pipelines.contents import Contents, source_hash
+from pipelines.day_inputs import Window
+from pipelines.duck import connect, literal
+from pipelines.lake import Lake
+from pipelines.models import Run
+from pipelines.partition import Manifest, publish, read_manifest
+from pipelines.publish import published
+
+Tell = Callable[[str], object]
+BESIDES = ("raw.sources", "core.engine_settings", "core.requests")  # published of a day beside marts and advice
+MADE, UNCHANGED, EMPTY = "made", "unchanged", "empty"
+CODE = (  # what the bytes of a day depend on beside its inputs
+    "parsers",
+    "sql",
+    "pipelines.clock",
+    "pipelines.replay",
+    *(f"pipelines.{name}" for name in ("sweep", "kolmogorov", "resampling", "models", "duck", "contents", "day_inputs", "daily")),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one engine's day; there is no manifest where no file covers it."""
+
+    engine: str
+    day: date
+    status: str
+    manifest: Manifest | None
+
+
+def tables() -> dict[str, str]:
+    """The tables of a day: name in the lake -> the model or raw table it is."""
+    return {name.split(".")[1]: name for name in sorted((*BESIDES, *(model.name for model in published())))}
+
+
+def analyze_day(config: Config, engine: Engine, day: date, *, fresh: bool = False, tell: Tell = lambda _: None) -> Outcome:
+    """Bring one engine's day in the lake up to date with the files there are. `fresh` makes it anew in any case.
+
+    A file that is gone takes nothing away, since its rows are kept; `fresh` takes only what is there.
+    """
+    store, window, contents = config.store, Window.of(config, engine, day), Contents(config.store, engine.name, tell)
+    roles = day_inputs.choose(engine, day, window, contents)
+    contents.save()
+    settings = engine.settings
+    parameters = {"timezone": settings.timezone, "day_timezone": config.lake.timezone, "gpu_cost": settings.gpu_cost}
+    done = None if fresh else read_manifest(store, engine.name, day)
+    if done:
+        is_of_this_code = (done.code, done.parameters) == (code_version(), parameters)
+        if done.tables and is_of_this_code and day_inputs.accounts_for(done, roles, contents, window):
+            return Outcome(engine.name, day, UNCHANGED, done)
+        roles |= day_inputs.still_kept(done, roles, contents)
+    if not roles:
+        return Outcome(engine.name, day, EMPTY, None)
+    found = day_inputs.pieces(roles, contents, window)
+    tell(f"{engine.name} on {day}: {len(found)} inputs")
+    manifest = Manifest(day.isoformat(), engine.name, code_version(), parameters, tuple(piece.used for piece in found))
+    with store.workplace() as folder, TemporaryDirectory(prefix="kvpressure-") as work:
+        run = Run(
+            engine.name,
+            timezone=settings.timezone,
+            since=window.since.isoformat(),
+            until=window.until.isoformat(),
+            gpu_cost_usd_per_hour=settings.gpu_cost,
+        )
+        lake = Lake.of(work, run=engine.name)
+        day_inputs.lay_out(found, window, contents, store=store, lake=lake)
+        analysis.build(lake, run, tell=tell)
+        return Outcome(engine.name, day, MADE, publish(store, manifest, _dated(lake, run, day, folder)))
+
+
+def _dated(lake: Lake, run: Run, day: date, folder: Path) -> dict[str, Path]:
+    """The tables to publish as files in the folder, each with its day and run in front."""
+    made = {}
+    with connect() as con:
+        for table, name in tables().items():
+            source = literal(lake.uri(name))
+            run_column = "" if "run" in pq.read_schema(lake.path(name)).names else f", {literal(run.name)} as run"
+            made[table] = folder / f"{table}.parquet"
+            con.execute(
+                f"copy (select date '{day}' as day{run_column}, * from read_parquet({source}, hive_partitioning = false)) "
+                f"to {literal(made[table])} (format parquet, compression zstd)"
+            )
+    return made
+
+
+@cache
+def code_version() -> str:
+    """A hash of everything that a day's bytes depend on beside its inputs and what its engine's configuration says."""
+    return source_hash(CODE)
