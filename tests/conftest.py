@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
-from pipelines.analysis import Analysis, analyze
+from pipelines.analysis import Analysis, analyze, build
 from pipelines.digest import Result
-from pipelines.models import Run
+from pipelines.duck import connect
+from pipelines.intake import read
+from pipelines.lake import Lake
+from pipelines.models import Run, view
+from pipelines.publish import published
 
 PROJECT = Path(__file__).parent.parent
 SAMPLES = sorted(path.parent for path in (PROJECT / "sample_traces").glob("*/expected.json"))
@@ -33,6 +39,19 @@ class Analyzed:
     def rows(self, table: str, where: str = "true", order: str = "all") -> list[dict[str, Any]]:
         with Result(self.analysis.database) as result:
             return result.rows(table, where, order)
+
+
+@contextmanager
+def tables_of(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The tables an analysis of the folder would publish, under their own names; half the time of publishing them."""
+    lake = Lake.of(folder / "lake", run=folder.name)
+    read([folder], lake, skip=folder / "lake")
+    build(lake, Run(folder.name))
+    with connect() as con:
+        for model in published():
+            view(model.name, lake=lake, con=con)
+            con.execute(f"create view {model.table} as from {model.name}")
+        yield con
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
 import pytest
 
-from pipelines.analysis import analyze
-from pipelines.models import Run
+from tests.conftest import tables_of
 from tests.e2e.case_inputs import builders
 
 CASES = Path(__file__).parents[3] / "shared" / "cases.jsonl"
@@ -103,8 +101,7 @@ def test_a_reported_case_is_told_right_or_said_to_be_untold(case, tmp_path, reco
     report, answer = reports()[case], ANSWERS[case]
     for name, text in builders()[case](report["lines"]).items():
         (tmp_path / name).write_text(text)
-    analysis = analyze([tmp_path], tmp_path / "out", Run(case))
-    with duckdb.connect(str(analysis.database), read_only=True) as con:
+    with tables_of(tmp_path) as con:
         told = con.sql(
             "select verdict, severity, is_primary, summary from verdicts order by is_primary desc, severity desc"
         ).fetchall()
@@ -128,8 +125,7 @@ def test_every_report_has_its_input_and_its_answer():
 
 def test_mild_preemption_is_said_to_be_mild(tmp_path):
     (tmp_path / "metrics.txt").write_text(builders()["inference-sim-963-healthy-preemption"]([])["metrics.txt"])
-    analysis = analyze([tmp_path], tmp_path / "out", Run("mild"))
-    with duckdb.connect(str(analysis.database), read_only=True) as con:
+    with tables_of(tmp_path) as con:
         ((severity, against),) = con.sql("select severity, evidence_against from verdicts where is_primary").fetchall()
     assert severity < 20
     assert any("mild" in sentence for sentence in against)

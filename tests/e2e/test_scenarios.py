@@ -8,11 +8,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import duckdb
 import pytest
 
-from pipelines.analysis import analyze
-from pipelines.models import Run
+from tests.conftest import tables_of
 from tests.e2e.case_inputs import Scrapes, loaded, served, steady
 
 SCENARIOS = Path(__file__).parents[3] / "shared" / "scenarios"
@@ -29,8 +27,7 @@ RECORDED = {  # file -> the primary verdict, and what must not be told beside it
 
 def told(folder: Path) -> tuple[set[str], set[str], list[tuple]]:
     """The primary verdicts, all verdicts that matter, and the recommendations."""
-    analysis = analyze([folder], folder / "out", Run("scenario"))
-    with duckdb.connect(str(analysis.database), read_only=True) as con:
+    with tables_of(folder) as con:
         rows = con.sql("select verdict, is_primary, severity from verdicts").fetchall()
         advice = con.sql("select title, setting, from_value, to_value from recommendations order by rank").fetchall()
         assert con.sql("select count(*) from preemptions where count_best < 0").fetchall() == [(0,)]
