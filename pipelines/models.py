@@ -40,7 +40,8 @@ PYTHON_MODELS = (
     "pipelines.replay.requests",
     "pipelines.sweep",
 )
-_REFERENCE = re.compile(rf"\b(?:from|join)\s+((?:{'|'.join(LAYERS)})\.\w+)", re.IGNORECASE)
+FLEET_LAYERS = ("days", "history", "fleet")  # what the fleet's tables read and are; see pipelines.fleet_day
+_REFERENCE = re.compile(rf"\b(?:from|join)\s+((?:{'|'.join((*LAYERS, *FLEET_LAYERS))})\.\w+)", re.IGNORECASE)
 _NOT_CODE = re.compile(r"--[^\n]*|'(?:[^']|'')*'")  # comments, and strings: one may hold `--max-num-seqs`
 
 Function = Callable[[Mapping[str, pl.DataFrame], "Run"], pl.DataFrame]
@@ -158,11 +159,16 @@ def materialize(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run
         frame = model.function({read: con.sql(f"from {read}").pl() for read in model.reads}, run)
         lake.put(model.name, lambda path: frame.write_parquet(path, compression="zstd"))
     else:
-        lake.put(
-            model.name,
-            lambda path: con.execute(f"copy ({model.query}) to {literal(path)} (format parquet, compression zstd)"),
-        )
+        put_query(model, lake=lake, con=con)
     return pq.read_metadata(lake.path(model.name)).num_rows
+
+
+def put_query(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection) -> None:
+    """Make the table of a model that is a query; what it reads is on the connection."""
+    lake.put(
+        model.name,
+        lambda path: con.execute(f"copy ({model.query}) to {literal(path)} (format parquet, compression zstd)"),
+    )
 
 
 def view(table: str, *, lake: Lake, con: duckdb.DuckDBPyConnection) -> None:

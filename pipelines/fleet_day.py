@@ -1,0 +1,122 @@
+"""A day of the whole fleet: the small tables that are made of every engine's day, one query each in `sql/fleet/`.
+
+    days.<table>        the day's rows of a published table, of every engine whose day is finished (columns day, run, …)
+    days.fleet          one row per engine of the configuration: run, engine_group, model, cluster, gpu_cost_usd_per_hour, labels
+    fleet.<table>       another of the fleet's tables, of the same day
+    history.<table>     the same table of the days before, up to HISTORY_DAYS back; empty where there are none
+
+The day is `getvariable('day')::date`. A day is reduced again whenever it, or a day that its trends reach back to, has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import date, timedelta
+from functools import cache
+from graphlib import TopologicalSorter
+from importlib.resources import files
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from pipelines import daily
+from pipelines.config import Config
+from pipelines.duck import connect, literal
+from pipelines.lake import Lake
+from pipelines.models import Model, ModelError, from_sql, put_query
+from pipelines.partition import days, finished, lake_of
+
+Tell = Callable[[str], object]
+HISTORY_DAYS = 28
+FLEET = "fleet"  # the table of the configured engines, beside the published ones
+_FLEET_SCHEMA = pa.schema(
+    [
+        ("run", pa.string()),
+        ("engine_group", pa.string()),
+        ("model", pa.string()),
+        ("cluster", pa.string()),
+        ("gpu_cost_usd_per_hour", pa.float64()),
+        ("labels", pa.map_(pa.string(), pa.string())),
+    ]
+)
+
+
+@cache
+def fleet_models() -> dict[str, Model]:
+    """The fleet's tables, each after all of the fleet's it reads. ModelError where one reads what nothing makes."""
+    found = {model.name: model for model in map(from_sql, sorted((Path(str(files("sql"))) / "fleet").glob("*.sql")))}
+    known = {f"days.{table}" for table in (*daily.tables(), FLEET)} | set(found)
+    for model in found.values():
+        for read in model.reads:
+            if read not in known and read.replace("history.", "fleet.", 1) not in found:
+                raise ModelError(f"{model.name} reads {read}, which nothing makes")
+    order = TopologicalSorter({name: [read for read in model.reads if read in found] for name, model in sorted(found.items())})
+    return {name: found[name] for name in order.static_order()}
+
+
+def reduce_from(config: Config, day: date, *, tell: Tell = lambda _: None) -> list[date]:
+    """Make the fleet's tables of a day, and again those of later days whose trends reach back to it. Returns these days."""
+    reached = [each for each in days(config.store) if timedelta() <= each - day <= timedelta(days=HISTORY_DAYS)]
+    for each in reached:
+        tell(f"reducing {each}")
+        reduce_day(config, each)
+    return reached
+
+
+def reduce_day(config: Config, day: date) -> None:
+    """Make the fleet's tables of one day. Nothing happens where no engine's day is finished."""
+    engines = finished(config.store, day)
+    if not engines:
+        return
+    with connect() as con:
+        day_views(con, config, day, engines)
+        for model in fleet_models().values():
+            for read in model.reads:
+                if read.startswith("history."):
+                    _history_view(con, config, day, fleet_models()[read.replace("history.", "fleet.", 1)])
+            lake = Lake.of(config.store, day=day.isoformat())
+            put_query(model, lake=lake, con=con)
+            _view(con, model.name, [lake.uri(model.name)])
+
+
+def day_views(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines: Iterable[str]) -> None:
+    """Views of a day's published tables over these engines, of which there is at least one, and `days.fleet`."""
+    config.store.open_on(con)
+    for schema in ("days", "fleet", "history"):
+        con.execute(f"create schema if not exists {schema}")
+    con.execute("set variable day = $value::date", {"value": day.isoformat()})
+    for table in daily.tables():
+        _view(con, f"days.{table}", [lake_of(config.store, engine, day).uri(f"days.{table}") for engine in engines])
+    rows = [
+        {
+            "run": engine.name,
+            "engine_group": engine.group,
+            "model": engine.labels.get("model"),
+            "cluster": engine.labels.get("cluster"),
+            "gpu_cost_usd_per_hour": engine.settings.gpu_cost,
+            "labels": sorted(engine.labels.items()),
+        }
+        for engine in config.fleet()
+    ]
+    con.register("_fleet", pa.Table.from_pylist(rows, schema=_FLEET_SCHEMA))
+    con.execute(f"create or replace table days.{FLEET} as from _fleet")
+    con.unregister("_fleet")
+
+
+def _history_view(con: duckdb.DuckDBPyConnection, config: Config, day: date, model: Model) -> None:
+    before = [each for each in days(config.store) if timedelta() < day - each <= timedelta(days=HISTORY_DAYS)]
+    lakes = [Lake.of(config.store, day=each.isoformat()) for each in before]
+    view = model.name.replace("fleet.", "history.", 1)
+    if made := [lake.uri(model.name) for lake in lakes if lake.has(model.name)]:
+        _view(con, view, made)
+    else:  # the first day: the table as it will be, without a row
+        columns = ", ".join(f"null as {name}" for name, _ in model.columns)
+        con.execute(f"create or replace view {view} as select {columns} where false")
+
+
+def _view(con: duckdb.DuckDBPyConnection, name: str, uris: Iterable[str]) -> None:
+    listed = ", ".join(map(literal, uris))
+    con.execute(
+        f"create or replace view {name} as from read_parquet([{listed}], hive_partitioning = false, union_by_name = true)"
+    )
