@@ -79,7 +79,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     analyze = _command(commands, "analyze", _analyze, "read logs, metrics and results of one run and say what happened")
     _add_inputs(analyze, at_least="*")
-    analyze.add_argument("--prometheus", metavar="URL", help="server to take the metrics from, of the time of --since and --until")
+    analyze.add_argument(
+        "--prometheus", metavar="URL", help="server to take the metrics from, of the time of --since and --until"
+    )
     analyze.add_argument("--match", metavar="LABELS", help='which of its series, such as \'namespace="prod",pod=~"vllm-.*"\'')
     analyze.add_argument("--format", choices=("text", "json"), default="text", help="what to print; json is summary.json")
     analyze.add_argument(
@@ -168,7 +170,9 @@ def _command(
 
 
 def _add_inputs(parser: argparse.ArgumentParser, at_least: str = "+") -> None:
-    parser.add_argument("paths", nargs=at_least, type=Path, metavar="PATH", help="files or folders, plain or .gz/.zst, in any mix")
+    parser.add_argument(
+        "paths", nargs=at_least, type=Path, metavar="PATH", help="files or folders, plain or .gz/.zst, in any mix"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the result goes; made where it is missing")
 
 
@@ -222,9 +226,8 @@ def _from_prometheus(
     end = datetime.fromisoformat(until) if until else datetime.now(UTC)
     into = arguments.out / prometheus.FOLDER
     try:
-        fetched = prometheus.fetch(
-            arguments.prometheus, arguments.match or "", datetime.fromisoformat(since), end, into, tell=tell
-        )
+        question = prometheus.Question(arguments.prometheus, arguments.match or "", datetime.fromisoformat(since), end)
+        fetched = prometheus.fetch(question, into, tell=tell)
     except (prometheus.PrometheusError, HttpError) as error:
         raise CallError(str(error)) from None
     return [fetched.folder]

@@ -87,9 +87,14 @@ def read(paths: Iterable[Path], lake: Lake, *, skip: Path | None = None, tell: T
     """
     with lake.store.workplace() as folder:
         intake = read_into(paths, folder, skip=skip, tell=tell)
-        for table in TABLES:
-            lake.put(f"raw.{table}", lambda target, made=folder / f"{table}.parquet", name=table: _move(made, target, name))
+        place(folder, lake)
     return intake
+
+
+def place(folder: Path, lake: Lake) -> None:
+    """Move `<folder>/<table>.parquet` into the lake's raw tables; a table without a file gets an empty one."""
+    for table in TABLES:
+        lake.put(f"raw.{table}", lambda target, made=folder / f"{table}.parquet", name=table: _move(made, target, name))
 
 
 def read_into(paths: Iterable[Path], folder: Path, *, skip: Path | None = None, tell: Tell = lambda _: None) -> Intake:
@@ -114,8 +119,11 @@ def find(paths: Iterable[Path], *, skip: Path | None = None) -> list[Source]:
     found: dict[str, Source] = {}
     output, is_output = _real(skip) if skip else None, False
     for path in paths:
+        is_asked_for = (
+            output in _real(path).parents
+        )  # what was fetched into the output and is named, unlike what merely lies there
         for file, name in _files(path):
-            if output and _real(file).is_relative_to(output):
+            if output and not is_asked_for and _real(file).is_relative_to(output):
                 is_output = True
             else:
                 unique = _unique(_spoken(name), path, taken=found)

@@ -84,6 +84,12 @@ def test_the_output_is_not_input(tmp_path):
     assert [source.name for source in intake.find([tmp_path], skip=tmp_path / "out")] == ["log"]
 
 
+def test_a_folder_within_the_output_is_input_where_it_is_named(tmp_path):
+    write(tmp_path, **{"out__prometheus__a.json": b"{}", "out__summary.json": b"{}"})
+    found = intake.find([tmp_path / "out" / "prometheus"], skip=tmp_path / "out")
+    assert [source.name for source in found] == ["a.json"]
+
+
 @pytest.mark.parametrize("missing", ["nowhere", "empty"])
 def test_a_path_that_leads_to_no_file_is_named(tmp_path, missing):
     (tmp_path / "empty").mkdir()
