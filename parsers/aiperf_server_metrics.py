@@ -23,6 +23,7 @@ from parsers.json_text import decode_line
 from parsers.prometheus_names import kept_name
 from parsers.prometheus_samples import Samples
 from parsers.source import Account, InputError, Sink, Source
+from parsers.unix_time import unix_microseconds
 
 COUNTERS = re.compile(
     r"vllm:(?:num_preemptions|(?:prompt|generation)_tokens|request_success|(?:external_)?prefix_cache_(?:hits|queries)"
@@ -53,18 +54,18 @@ def parse(source: Source, sink: Sink) -> Account:
             for line in stream:
                 account.lines += 1
                 scrape = decode_line(line) if line.strip() else None
-                time = of(scrape, "timestamp_ns")
+                time = unix_microseconds(stamp) if isinstance(stamp := of(scrape, "timestamp_ns"), int) else None
                 if not line.strip():
                     account.ignored += 1
-                elif not isinstance(time, int):
+                elif time is None:
                     account.misread(account.lines)
                 else:
                     account.used += 1
                     for name, labels, value in _samples(scrape):
                         key = (name, tuple(sorted(labels.items())))
                         if key not in known:
-                            known[key] = samples.describe(name, labels, account.lines, time // 1000)
-                        samples.add(known[key], value, time // 1000)
+                            known[key] = samples.describe(name, labels, account.lines, time)
+                        samples.add(known[key], value, time)
     except InputError as fault:
         if not account.lines:
             raise
@@ -92,7 +93,8 @@ def _samples(scrape: Any) -> Iterator[Sample]:
 
 def _of_series(name: str, series: object) -> Iterator[Sample]:
     """The samples a page would have had for one series."""
-    labels = {str(key): str(value) for key, value in (of(series, "labels") or {}).items()}
+    named = of(series, "labels")
+    labels = {str(key): str(value) for key, value in named.items()} if isinstance(named, dict) else {}
     value = real(of(series, "value"))
     if value is not None:
         yield f"{name}_total" if COUNTERS.fullmatch(name) else name, labels, value

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import yaml
@@ -25,6 +25,7 @@ from parsers import Format
 from parsers.bench_rows import numbers_in, of, real, text, whole
 from parsers.json_text import read_text
 from parsers.source import Account, InputError, Sink, Source
+from parsers.unix_time import in_utc
 
 # Series of a component -> metric and what one of its units is in the metric's.
 SERIES = {
@@ -102,9 +103,9 @@ def _time(value: object) -> datetime | None:
     """A moment: YAML makes one of an unquoted stamp itself."""
     try:
         time = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        return in_utc(time) if time.tzinfo else None
     except ValueError:
         return None
-    return time.astimezone(UTC) if time.tzinfo else None
 
 
 _HEAD_RESULTS = re.compile(rb'^(?:\{\s*)?"?(?:results|run|scenario|version)"?\s*:', re.MULTILINE)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
 import polars as pl
 
 from parsers.columns import PLACEHOLDER_YEAR
+from parsers.unix_time import in_utc
 
 NO_DIGIT = "[^0-9.]"  # a cast alone would take 1e5, -3 and inf, which no engine prints
 
@@ -40,15 +41,16 @@ class Kind(Enum):
         return self in (Kind.STAMP, Kind.DATE_TIME, Kind.INSTANT)
 
     def value_of(self, text: str) -> Any:
-        """The value of one text; None where it is no number. ValueError for a time there is not."""
+        """The value of one text; None where it is no number that a table holds. ValueError for a time there is not."""
         match self:
             case Kind.STAMP:
                 return datetime.fromisoformat(f"{PLACEHOLDER_YEAR}-{text}")
             case Kind.DATE_TIME | Kind.INSTANT:
                 time = datetime.fromisoformat(text.replace(",", "."))
-                return time.astimezone(UTC) if self is Kind.INSTANT else time
+                return in_utc(time) if self is Kind.INSTANT else time
             case Kind.COUNT:
-                return int(text)
+                number = int(text)
+                return number if number < 2**63 else None
             case Kind.REAL | Kind.PERCENT:
                 number = float(text) / (100 if self is Kind.PERCENT else 1)
                 return number if math.isfinite(number) else None

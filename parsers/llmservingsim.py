@@ -13,17 +13,18 @@ used. The load's clock starts with the run.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain
 from typing import Any
 
 from parsers import Format
 from parsers.bench_rows import begins_as_json, epoch, has_keys, of, real, seconds_between, text, whole
 from parsers.columns import PLACEHOLDER_YEAR
+from parsers.csv_line import cells
 from parsers.json_text import decode_line, decoded
 from parsers.source import Account, InputError, Sink, Source
+from parsers.unix_time import seconds_later
 
 HEADER = b"t,prompt_throughput,gen_throughput,running,waiting,kv_cache_pct"
 START_OF_CLOCK = datetime(PLACEHOLDER_YEAR, 1, 1)  # noqa: DTZ001 - it has no zone
@@ -62,10 +63,17 @@ def parse(source: Source, sink: Sink) -> Account:
 
 
 def _load(lines: Iterator[str], account: Account) -> Iterator[Row]:
-    for number, cells in enumerate(csv.DictReader(lines), start=2):
+    names = cells(next(lines, ""))
+    account.lines = account.ignored = 1  # the header
+    for number, line in enumerate(lines, start=2):
         account.lines = number
-        seconds, usage = real(cells["t"]), real(cells["kv_cache_pct"])
-        if seconds is None or None in cells.values():
+        if not line.strip():
+            account.ignored += 1
+            continue
+        row = dict(zip(names, cells(line), strict=False))
+        seconds, usage = real(row.get("t")), real(row.get("kv_cache_pct"))
+        at = seconds_later(START_OF_CLOCK, seconds) if seconds is not None else None
+        if at is None or len(row) < len(names):
             account.misread(number)
             continue
         account.used += 1
@@ -73,15 +81,14 @@ def _load(lines: Iterator[str], account: Account) -> Iterator[Row]:
             "engine_samples",
             number,
             {
-                "at_local": START_OF_CLOCK + timedelta(seconds=seconds),
-                "prompt_tokens_per_s": real(cells["prompt_throughput"]),
-                "generation_tokens_per_s": real(cells["gen_throughput"]),
-                "running": whole(cells["running"]),
-                "waiting": whole(cells["waiting"]),
+                "at_local": at,
+                "prompt_tokens_per_s": real(row["prompt_throughput"]),
+                "generation_tokens_per_s": real(row["gen_throughput"]),
+                "running": whole(row["running"]),
+                "waiting": whole(row["waiting"]),
                 "kv_usage_ratio": usage / 100 if usage is not None else None,
             },
         )
-    account.lines, account.ignored = max(account.lines, 1), 1  # the header
 
 
 def _requests(lines: Iterator[str], account: Account) -> Iterator[Row]:
@@ -104,7 +111,7 @@ def _requests(lines: Iterator[str], account: Account) -> Iterator[Row]:
                 "name": "llm_request",
                 "request_id": text(of(request, "request_id")),
                 "start_at": arrived,
-                "end_at": arrived + timedelta(seconds=e2e) if e2e is not None else None,
+                "end_at": seconds_later(arrived, e2e) if e2e is not None else None,
                 "input_tokens": whole(of(request, "input_toks")),
                 "output_tokens": whole(of(request, "output_toks")),
                 "ttft_s": seconds_between(queued, first),

@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from parsers.log_prefix import COLOUR, DATE_TIME, QUOTE, Record, records
 from parsers.source import Account, InputError, Sink, Source
+from parsers.unix_time import in_utc
 
 COLOURS = re.compile(COLOUR)
 ROWS_PER_WRITE = 50_000
@@ -100,7 +101,7 @@ def _stamps(prefix: str) -> dict[str, datetime]:
     for stamp in DATE_TIME.finditer(prefix):
         with suppress(ValueError):
             moment = datetime.fromisoformat(stamp[0].replace(",", "."))
-            found.setdefault(*(("at_utc", moment.astimezone(UTC)) if moment.tzinfo else ("at_local", moment)))
+            found.setdefault(*(("at_utc", in_utc(moment)) if moment.tzinfo else ("at_local", moment)))
     return found
 
 
@@ -115,7 +116,11 @@ def read_log(source: Source, sink: Sink, grammar: Grammar, read: Callable[[str],
                     account.ignored += 1
                     continue
                 text = COLOURS.sub("", raw.decode("utf-8", "replace")).rstrip("\r\n")
-                found = list(read(text))
+                try:
+                    found = list(read(text))
+                except (ValueError, OverflowError):  # a number or a time that no engine has
+                    account.misread(account.lines)
+                    continue
                 for row in found:
                     rows.add(account.lines, row)
                 if found:

@@ -13,7 +13,6 @@ found again. A block's id stands for the whole prefix up to it, in blocks of the
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator
@@ -23,8 +22,10 @@ from typing import Any
 
 from parsers import Format
 from parsers.bench_rows import epoch, real, text, whole
+from parsers.csv_line import cells
 from parsers.json_text import decode_line, decoded
 from parsers.source import Account, InputError, Sink, Source
+from parsers.unix_time import in_utc
 
 BATCH_ROWS = 20_000
 BLOCK_SIZES = (16, 32, 64, 128, 256, 512, 1024)
@@ -72,25 +73,25 @@ def _records(source: Source, account: Account) -> Iterator[tuple[int, dict[str, 
             yield from _json_records(chain((first,), lines), account)
             return
         account.lines, account.ignored = 1, 1
-        names = [CSV_COLUMNS.get(name.strip(), "") for name in next(csv.reader([first]), [])]
-        for cells in csv.reader(lines):
+        names = [CSV_COLUMNS.get(name.strip(), "") for name in cells(first)]
+        for line in lines:
             account.lines += 1
-            if cells:
-                yield account.lines, _of_cells(dict(zip(names, cells, strict=False)))
+            if line.strip():
+                yield account.lines, _of_cells(dict(zip(names, cells(line), strict=False)))
             else:
                 account.ignored += 1
 
 
-def _of_cells(cells: dict[str, str]) -> dict[str, object]:
-    seconds, start = real(cells.get("time")), None
+def _of_cells(row: dict[str, str]) -> dict[str, object]:
+    seconds, start = real(row.get("time")), None
     if seconds is None:
-        seconds, start = _clock(cells.get("time", ""))
+        seconds, start = _clock(row.get("time", ""))
     return {
         "seconds": seconds,
         "start_at": start,
-        "session": cells.get("session") or None,
-        "input_tokens": whole(cells.get("input_tokens")),
-        "output_tokens": whole(cells.get("output_tokens")),
+        "session": row.get("session") or None,
+        "input_tokens": whole(row.get("input_tokens")),
+        "output_tokens": whole(row.get("output_tokens")),
     }
 
 
@@ -98,9 +99,10 @@ def _clock(stamp: str) -> tuple[float | None, datetime | None]:
     """A wall clock, as seconds to count from and, where it has a zone, as a moment."""
     try:
         time = datetime.fromisoformat(stamp.strip())
+        start = in_utc(time) if time.tzinfo else None
     except ValueError:
         return None, None
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp(), time.astimezone(UTC) if time.tzinfo else None
+    return (start or time.replace(tzinfo=UTC)).timestamp(), start
 
 
 def _json_records(lines: Iterator[str], account: Account) -> Iterator[tuple[int, dict[str, object]]]:

@@ -21,6 +21,7 @@ from parsers.json_text import BrokenJsonError, documents, read_text
 from parsers.log_reading import Row, Rows
 from parsers.sglang_config_lines import kept
 from parsers.source import Account, Sink, Source
+from parsers.unix_time import in_utc
 
 _LOAD = re.compile(rb'"num_(?:waiting|running)_reqs"\s*:')
 _INFO = re.compile(rb'"(?:mem_fraction_static|chunked_prefill_size|schedule_conservativeness)"\s*:')
@@ -93,9 +94,9 @@ def _instant(stamp: object) -> datetime | None:
     if isinstance(stamp, str):
         try:
             parsed = datetime.fromisoformat(stamp)
+            return in_utc(parsed) if parsed.tzinfo else None
         except ValueError:
             return None
-        return parsed.astimezone(UTC) if parsed.tzinfo else None
     if isinstance(stamp, (int, float)) and not isinstance(stamp, bool) and 1e9 < stamp < 1e11:
         return datetime.fromtimestamp(stamp, UTC)
     return None

@@ -182,7 +182,14 @@ class Sink:
             unknown = names - set(wanted.names)
             if unknown:
                 raise KeyError(f"{table} has no column {', '.join(sorted(unknown))}")
-            self.write(table, pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(fields)))
+            wanted = pa.schema(fields)
+            try:
+                made = pa.Table.from_pylist([dict(row) for row in rows], schema=wanted)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError):  # rare, so looked for only then
+                kinds = {each.name: each.type for each in fields}
+                held = [{name: _holdable(value, kinds[name]) for name, value in row.items()} for row in rows]
+                made = pa.Table.from_pylist(held, schema=wanted)
+            self.write(table, made)
 
     def __enter__(self) -> Self:
         return self
@@ -191,6 +198,19 @@ class Sink:
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
+
+
+def _holdable(value: Any, kind: pa.DataType) -> Any:
+    """A value as a column can hold it: text without half characters; null for what is no number, or is beyond 64 bits."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode() if pa.types.is_string(kind) else None
+    if pa.types.is_list(kind):
+        return [_holdable(each, kind.value_type) for each in value] if isinstance(value, (list, tuple)) else None
+    try:
+        pa.scalar(value, kind)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return None
+    return value
 
 
 def lines_of(stream: io.BufferedIOBase, chunk_bytes: int = 8 << 20) -> Iterator[tuple[bytearray, int]]:

@@ -10,11 +10,11 @@ An empty field is not known. A line without a level, or with another number of f
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 
 from parsers import Format
+from parsers.csv_line import cells
 from parsers.json_text import read_text
 from parsers.source import Account, Sink, Source
 
@@ -44,7 +44,7 @@ def parse(source: Source, sink: Sink) -> Account:
     rows = []
     for number, line in enumerate(text.splitlines(), start=1):
         account.lines += 1
-        fields = next(csv.reader([line]), [])
+        fields = cells(line)
         if not names or not line.strip():
             names = names or [field.strip() for field in fields]
             account.ignored += 1

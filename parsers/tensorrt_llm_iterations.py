@@ -151,12 +151,12 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _count(*values: object) -> int | None:
-    """The first that is a whole number."""
-    return next((value for value in values if isinstance(value, int) and not isinstance(value, bool)), None)
+    """The first that is a whole number, and not beyond what any engine counts."""
+    return next((value for value in values if type(value) is int and abs(value) < 2**53), None)
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return float(value) if type(value) in (int, float) and abs(value) < 2**53 else None
 
 
 def detect(head: bytes) -> float:

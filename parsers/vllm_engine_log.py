@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,14 +127,17 @@ class _Log:
     def _read_slowly(self, line: int, text: str) -> Shape | None:
         """Read one line, count it, and say what shape it has where others like it are to be expected."""
         readings: list[tuple[Record, Reading]] = []
-        for record in records(text.rstrip("\r\n"), MESSAGE_START):
-            for reading in self._readings(record):
-                try:
-                    row = reading.row(record)
-                except ValueError:  # a stamp such as 13-45 99:00:00: no record of this log
-                    continue
-                self.slow_rows.setdefault(reading.table, []).append({"line": line, **row})
-                readings.append((record, reading))
+        with suppress(ValueError):  # a number of thousands of digits
+            for record in records(text.rstrip("\r\n"), MESSAGE_START):
+                for reading in self._readings(record):
+                    try:
+                        row = reading.row(record)
+                    except ValueError:  # a stamp such as 13-45 99:00:00: no record of this log
+                        continue
+                    if any(isinstance(value, int) and value >= 2**63 for value in row.values()):
+                        continue
+                    self.slow_rows.setdefault(reading.table, []).append({"line": line, **row})
+                    readings.append((record, reading))
         self.waiting_rows += len(readings)
         if readings:
             self.account.used += 1

@@ -39,6 +39,7 @@ import pyarrow.compute as pc
 from parsers.columns import PLACEHOLDER_YEAR, schema
 from parsers.json_text import BrokenJsonError, documents, read_text
 from parsers.source import HEAD_BYTES, Account, InputError, Sink, Source
+from parsers.unix_time import in_utc
 
 HEAD_LINES = 400
 MOST_WRAPPERS = 6
@@ -101,7 +102,7 @@ def _prefix(pattern: re.Pattern[str]) -> Wrapper:
 def _instant(text: str | None) -> datetime | None:
     """An absolute time, in UTC."""
     with suppress(ValueError):
-        return datetime.fromisoformat(text.replace(",", ".")).astimezone(UTC) if text else None
+        return in_utc(datetime.fromisoformat(text.replace(",", "."))) if text else None
     return None
 
 
@@ -164,7 +165,7 @@ def _time(value: object) -> datetime | None:
     if isinstance(value, str) and not value.isdigit():
         with suppress(ValueError):
             time = datetime.fromisoformat(value.replace(",", "."))
-            return time.astimezone(UTC) if time.tzinfo else time
+            return in_utc(time) if time.tzinfo else time
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None

@@ -38,9 +38,11 @@ def turn(target: str, work: Path, seconds: int) -> None:
     """One turn in this process; it ends the process."""
     import atheris  # noqa: PLC0415 - not a dependency of the tests
 
-    atheris.enabled_hooks.add("RegEx")
     with atheris.instrument_imports(include=["parsers", "pipelines"]):
+        from pipelines.models import models  # noqa: PLC0415
         from tests.fuzz.targets import TARGETS  # noqa: PLC0415
+
+        models()  # imports what it finds by name
 
     one, found = TARGETS[target], work / "found" / target
     seen = {path.stem for path in found.glob("*.txt")}
@@ -57,7 +59,7 @@ def turn(target: str, work: Path, seconds: int) -> None:
                 (found / f"{key}.txt").write_text("".join(traceback.format_exception(fault)))
 
     folders = [str(work / "corpus" / target), *(str(each) for each in [work / "seeds" / target] if each.is_dir())]
-    limits = [f"-max_total_time={seconds}", f"-timeout={INPUT_S}", f"-rss_limit_mb={MEMORY_MB}", f"-max_len={LONGEST}"]
+    limits = [f"-max_total_time={seconds}", f"-timeout={INPUT_S}", f"-rss_limit_mb={MEMORY_MB}", f"-max_len={LONGEST}", "-len_control=0"]
     words = [f"-dict={work / 'words' / target}"] if (work / "words" / target).stat().st_size else []
     atheris.Setup([target, *limits, *words, f"-artifact_prefix={found}/", "-print_final_stats=1", *folders], run_one)
     atheris.Fuzz()
