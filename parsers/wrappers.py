@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from parsers.columns import PLACEHOLDER_YEAR, schema
-from parsers.json_text import BrokenJsonError, documents, read_text
+from parsers.json_text import BrokenJsonError, decode_line, documents, read_text
 from parsers.source import HEAD_BYTES, Account, InputError, Sink, Source
 from parsers.unix_time import in_utc
 
@@ -212,13 +212,21 @@ def _is_document(head: str) -> bool:
 def _entries_of(document: object) -> Iterator[Peeled | None]:
     """Each line of a document, None for what is none."""
     if isinstance(document, dict) and isinstance(document.get("data"), dict):
-        for stream in document["data"].get("result") or ():
-            for time, text, *_ in stream.get("values") or ():
-                yield Peeled(str(text).rstrip("\r\n"), _time(time), _first(stream.get("stream") or {}))
+        for stream in _dicts(document["data"].get("result")):
+            values, labels = stream.get("values"), stream.get("stream")
+            for value in values if isinstance(values, list) else ():
+                if isinstance(value, list) and len(value) >= 2 and isinstance(value[1], str):
+                    yield Peeled(value[1].rstrip("\r\n"), _time(value[0]), _first(labels if isinstance(labels, dict) else {}))
+                else:
+                    yield None
         return
     entries = document.get("events") if isinstance(document, dict) else document
     for entry in entries if isinstance(entries, list) else ():
         yield _entry(entry) if isinstance(entry, dict) else None
+
+
+def _dicts(values: object) -> Iterator[dict[str, Any]]:
+    return (each for each in (values if isinstance(values, list) else ()) if isinstance(each, dict))
 
 
 # Finding them, and peeling them off -----------------------------------------------------------------------------------------
@@ -314,7 +322,8 @@ def _whole_part(text: str) -> list[Peeled]:
                 at = re.compile(r"[\s,]*").match(text, at).end()  # type: ignore[union-attr]  # matches anywhere
         return [entry for entry in _entries_of(objects) if entry]
     values = re.finditer(r'\[\s*"\d+"\s*,\s*("(?:[^"\\]|\\.)*")', text)
-    return [Peeled(json.loads(value[1])) for value in values]
+    texts = (decode_line(value[1].encode("utf-8", "replace")) for value in values)
+    return [Peeled(text) for text in texts if isinstance(text, str)]
 
 
 @dataclass
@@ -335,7 +344,7 @@ class Stream:
             self.has_zone.append(peeled.at is None or peeled.at.tzinfo is not None)
             self.times.append(_microseconds(peeled.at) if peeled.at else NO_TIME)
             self.lines.append(line)
-            self.spool.write(each.encode() + b"\n")
+            self.spool.write(each.encode("utf-8", "replace") + b"\n")
             self.offsets.append(self.spool.tell())
 
     def settle(self) -> None:
