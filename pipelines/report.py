@@ -24,7 +24,7 @@ import altair as alt
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipelines.charts import engines, language, pauses, prefixes, queues, requests, sweep, timeline, waste
+from pipelines.charts import engines, language, lengths, pauses, pool, prefixes, queues, requests, sweep, timeline, waste
 from pipelines.charts.data import Data, Row, first, total
 from pipelines.charts.figure import Figure
 from pipelines.charts.language import CALM, PREEMPTION, QUEUEING, RECOMPUTATION, between, count, duration, percent, short
@@ -97,6 +97,8 @@ def drawn(data: Data) -> dict[str, Figure]:
         requests.lanes,
         queues.figure,
         requests.time,
+        lengths.figure,
+        pool.figure,
         prefixes.figure,
         sweep.figure,
     )
@@ -155,9 +157,7 @@ def _preemptions(data: Data) -> Number:
     rows = data.rows("from preemptions")
     low, best, high = (total(rows, f"count_{bound}") for bound in ("low", "best", "high"))
     told = best if best is not None else high
-    remarks = (
-        [f"Told by: {', '.join(sorted({row['method'].replace('_', ' ') for row in rows if row['method']}))}"] if rows else []
-    )
+    remarks = [f"Told by {', '.join(sorted({language.told_by(row) for row in rows}))}"] if rows else []
     if told is None:
         return Number("Preemptions", PREEMPTION, language.NOT_KNOWN, remarks=remarks or ["No input counts them."])
     return Number(
@@ -172,7 +172,7 @@ def _recomputed(data: Data) -> Number:
     remarks = [f"Refilled after prefix eviction, apart from these: {count(refilled)}"] if refilled else []
     if best is None:
         spread = f"{short(low)} to {short(high)}" if low is not None and high is not None else ""
-        reason = next((row["method"].replace("_", " ") for row in rows if row["method"]), "No input tells it.")
+        reason = _sentence(language.reason_untold(rows[0] if rows else {}))
         return Number("Tokens recomputed", RECOMPUTATION, language.NOT_KNOWN, spread=spread, remarks=[reason, *remarks])
     if len(rows) == 1 and rows[0]["share_best"] is not None:
         shares = between(rows[0]["share_low"], rows[0]["share_high"], percent)
@@ -228,12 +228,12 @@ def missing(data: Data, verdicts: Sequence[Row]) -> list[str]:
     """What to record next time, the worst verdict's wish first; each once."""
     wishes = [wish for row in verdicts for wish in row["missing"] or []]
     wishes += [
-        f"Preemptions could not be counted: {(row['method'] or 'no input counts them').replace('_', ' ')}."
+        f"Preemptions could not be counted: {language.reason_untold(row)}."
         for row in data.rows("from preemptions where count_best is null")
     ]
     for row in data.rows("from waste where tokens_best is null order by kind"):
         name = language.word(language.WASTE_KINDS, row["kind"]).name
-        wishes.append(f"{name}: {(row['method'] or 'no input tells it').replace('_', ' ')}.")
+        wishes.append(f"{name}: {language.reason_untold(row)}.")
     return list(dict.fromkeys(wishes))
 
 

@@ -76,11 +76,16 @@ create table stalls as
 select $run as run, engine, request_id, source_file, request_index, first_token_at + to_seconds(2.0) as started_at,
     1.5 + (number * 7919 % 50) / 10.0 as duration_s,
     case when number % 11 = 0 then 'unknown' when number % 7 = 0 then 'prefill_interference' else 'preemption' end as cause, 40::bigint as tokens_before,
+    if(cause = 'preemption', 0.4::double, null) as rebuild_s, if(cause = 'preemption', duration_s - 0.5, null) as waited_s,
 from (select *, request_index as number from requests) where number between 25 and 70 and (number % 3 = 0 or number % 7 = 0);
 
 create table evictions as
 select $run as run, engine, bucket_at, if(preemptions > 0, 12.0, 0.0) as evicted_blocks, if(preemptions > 0, 384.0, 0.0) as evicted_tokens,
     if(preemptions > 1, 128.0, 0.0) as refilled_tokens from timeline;
+
+create table pool_use as
+select $run as run, engine, bucket_at, bucket_s, kv_usage_ratio as active_ratio, 0.5 * (1 - kv_usage_ratio) as reusable_ratio,
+    0.5 * (1 - kv_usage_ratio) as free_ratio from timeline;
 
 create table recommendations as
 select $run as run, engine, 1 as rank, 'Run fewer requests at once' as title, 'max_num_seqs' as setting, '32' as from_value, '16' as to_value,
@@ -116,5 +121,10 @@ create table sources as from (values
 
 create schema core;
 create table core.requests as from requests;
+create table core.sequence_lengths as from (
+    select engine, unnest(['calm', 'pressure']) as scope, 55::bigint as requests, unnest([150.0, 210.0])::double as prompt_p50,
+        300.0::double as prompt_p90, 330.0::double as prompt_p99, unnest([120.0, 180.0])::double as output_p50,
+        240.0::double as output_p90, 260.0::double as output_p99, 'requests' as method from names
+);
 drop table requests;
 drop table names;

@@ -39,7 +39,9 @@ TABLES: dict[str, str] = {
         "confidence double, is_primary boolean, summary varchar, evidence varchar[], evidence_against varchar[], "
         "missing varchar[], peak_at timestamptz"
     ),
-    "preemptions": "run varchar, engine varchar, count_low double, count_best double, count_high double, method varchar",
+    "preemptions": (
+        "run varchar, engine varchar, count_low double, count_best double, count_high double, method varchar, told_by varchar"
+    ),
     "sweep_levels": (
         "run varchar, sweep varchar, dimension varchar, level double, requests bigint, kv_usage_max double, running double, "
         "waiting double, preemptions double, recomputed_share double, ttft_p50_s double, ttft_p99_s double, itl_p99_s double, "
@@ -52,16 +54,24 @@ TABLES: dict[str, str] = {
     "waste": (
         "run varchar, engine varchar, kind varchar, tokens_low double, tokens_best double, tokens_high double, share_low double, "
         "share_best double, share_high double, gpu_seconds_low double, gpu_seconds_best double, gpu_seconds_high double, "
-        "cost_low double, cost_best double, cost_high double, method varchar, evidence varchar"
+        "cost_low double, cost_best double, cost_high double, method varchar, told_by varchar, evidence varchar"
     ),
     "queue_time": "run varchar, engine varchar, cause varchar, seconds double, request_seconds double",
     "stalls": (
         "run varchar, engine varchar, request_id varchar, source_file varchar, request_index bigint, started_at timestamptz, "
-        "duration_s double, cause varchar, tokens_before bigint"
+        "duration_s double, cause varchar, tokens_before bigint, waited_s double, rebuild_s double"
     ),
     "evictions": (
         "run varchar, engine varchar, bucket_at timestamptz, bucket_s double, evicted_blocks double, evicted_tokens double, "
         "refilled_tokens double"
+    ),
+    "pool_use": (
+        "run varchar, engine varchar, bucket_at timestamptz, bucket_s double, active_ratio double, reusable_ratio double, "
+        "free_ratio double"
+    ),
+    "core.sequence_lengths": (
+        "engine varchar, scope varchar, requests bigint, prompt_p50 double, prompt_p90 double, prompt_p99 double, "
+        "output_p50 double, output_p90 double, output_p99 double, method varchar"
     ),
     "recommendations": (
         "run varchar, engine varchar, rank bigint, title varchar, setting varchar, from_value varchar, to_value varchar, "
@@ -79,7 +89,20 @@ TABLES: dict[str, str] = {
     ),
 }
 KEYS = frozenset(
-    {"verdict", "cause", "kind", "flag", "severity", "part", "setting", "format", "engine_kind", "engine_version"}
+    {
+        "verdict",
+        "method",
+        "scope",
+        "cause",
+        "kind",
+        "flag",
+        "severity",
+        "part",
+        "setting",
+        "format",
+        "engine_kind",
+        "engine_version",
+    }
 )  # never names
 RENAMED = {("verdicts", "peak_at"): "episode_peak_at"}  # what a column was called before, in older analyses
 

@@ -92,6 +92,7 @@ def time_axis(field_name: str, *, labels: bool = True) -> alt.X:
             labelFlush=True,
             labelBound=2,
             labelOverlap="greedy",
+            labelSeparation=8,
             labels=labels,
             ticks=labels,
             grid=True,
@@ -115,6 +116,19 @@ def amount_axis(*, extent: int | None = None, values: Sequence[float] | None = N
 def layered(*layers: alt.Chart, height: float) -> alt.LayerChart:
     """Layers as one view; the page gives it its width."""
     return cast("alt.LayerChart", alt.layer(*layers).properties(height=height, width=560))
+
+
+def headroom(base: alt.Chart, columns: Sequence[str], *, is_stacked: bool = False) -> alt.Chart:
+    """An unseen mark a little above the highest value, so that no peak touches the panel's top. Columns are names of our own."""
+    values = [f"(datum['{column}'] || 0)" for column in columns]
+    whole = " + ".join(values) if is_stacked else f"max({', '.join(values)})"
+    return (
+        base.transform_calculate(whole=whole)
+        .transform_aggregate(highest="max(whole)")
+        .transform_calculate(above="1.06 * datum.highest")
+        .mark_point(opacity=0, size=1)
+        .encode(y=alt.Y("above:Q", title=None))
+    )
 
 
 def in_order(field_name: str) -> alt.EncodingSortField:

@@ -11,6 +11,7 @@ What does not belong here: data, queries, or any particular chart.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -45,6 +46,7 @@ PAPER = Tone("#FFFFFF", "#14171A", 233)
 WORK = Tone("#3E4A56", "#C6CED6", 251)  # useful work: tokens generated, requests running
 WORK_SOFT = Tone("#AAB4BE", "#5E6A75", 243)  # useful work of the second kind: prompt tokens, prefill
 LOOK_ALIKE = Tone("#8A7B6A", "#A89B8B", 138)  # something else that slows answers: none of the five
+UNTOLD = Tone("#7FA3BF", "#6F93AF", 110)  # queueing and prefill where no input tells them apart
 
 PREEMPTION = Event(
     "preemption",
@@ -129,7 +131,7 @@ QUEUE_CAUSES = {
 PAUSE_CAUSES = {
     "preemption": Word("Preemption", PREEMPTION.tone, PREEMPTION),
     "prefill_interference": Word("Prefill interference", LOOK_ALIKE),
-    "engine_pause": Word("Engine-wide pause", WORK),
+    "engine_pause": Word("Engine-wide pause", LOOK_ALIKE),
     "unknown": Word("Cause not told", WORK_SOFT),
 }
 WASTE_KINDS = {
@@ -144,7 +146,7 @@ def word(words: dict[str, Word], key: str | None) -> Word:
     return words.get(key or "") or Word((key or "not told").replace("_", " ").capitalize(), WORK_SOFT)
 
 
-TONES = (INK, SOFT, HAIR, GRID, PAPER, WORK, WORK_SOFT, LOOK_ALIKE, *(event.tone for event in EVENTS))
+TONES = (INK, SOFT, HAIR, GRID, PAPER, WORK, WORK_SOFT, LOOK_ALIKE, UNTOLD, *(event.tone for event in EVENTS))
 
 
 def dark_tones() -> dict[str, str]:
@@ -201,6 +203,7 @@ def config() -> dict[str, Any]:
 # numbers and times, as people read them
 
 NOT_KNOWN = "not known"
+NO_INPUT = "no input"
 
 
 def count(value: float | None) -> str:
@@ -249,6 +252,17 @@ def between(low: float | None, high: float | None, form: Any = count) -> str:
     if low is None or high is None or form(low) == form(high):
         return ""
     return f"{form(low)} to {form(high)}"
+
+
+def told_by(row: Mapping[str, Any]) -> str:
+    """What told a number, in the words of `sql/lib/words.sql`; analyses made before it had words have only the key."""
+    return row.get("told_by") or (row.get("method") or "").replace("_", " ") or NO_INPUT
+
+
+def reason_untold(row: Mapping[str, Any]) -> str:
+    """Why a number is not known, or only bounded."""
+    words = told_by(row)
+    return "no input tells it" if words == NO_INPUT else words
 
 
 def clock(at: datetime | None) -> str:

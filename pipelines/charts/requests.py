@@ -10,20 +10,39 @@ import altair as alt
 from pipelines.charts import language
 from pipelines.charts.data import Data, Row
 from pipelines.charts.figure import Entry, Figure, finished, in_order, layered, named, time_axis, view_window
-from pipelines.charts.language import LOOK_ALIKE, PREEMPTION, QUEUEING, WORK, WORK_SOFT, Tone, count, duration, percent
+from pipelines.charts.language import (
+    LOOK_ALIKE,
+    PREEMPTION,
+    QUEUEING,
+    RECOMPUTATION,
+    UNTOLD,
+    WORK,
+    WORK_SOFT,
+    Tone,
+    count,
+    duration,
+    percent,
+)
 
 PARTS: dict[str, tuple[str, Tone]] = {
     "queue": ("Queued", QUEUEING.tone),
-    "first": ("To first token (queue and prefill not told apart)", Tone("#7FA3BF", "#6F93AF", 110)),
+    "first": ("To first token (queue and prefill not told apart)", UNTOLD),
     "prefill": ("Prefill", WORK_SOFT),
     "decode": ("Streaming", WORK),
     "paused": ("Paused by preemption", PREEMPTION.tone),
+    "rebuild": ("Rebuilding what preemption took", RECOMPUTATION.tone),
     "slowed": ("Paused, other cause", LOOK_ALIKE),
 }
+PAUSES = ("paused", "rebuild", "slowed")
 
 TIME_QUERY = """\
 with paused as (
-    select source_file, request_index, request_id, sum(duration_s) as paused_s,
+    select
+        source_file,
+        request_index,
+        request_id,
+        sum(duration_s) as away_s,
+        least(coalesce(sum(rebuild_s), 0), away_s) as rebuild_s,
     from stalls
     where cause = 'preemption'
     group by all
@@ -39,7 +58,8 @@ requests as (
             epoch(requests.finished_at - requests.first_token_at),
             epoch(requests.finished_at - requests.arrived_at) - requests.ttft_s
         ) as streaming_s,
-        paused.paused_s,
+        paused.away_s,
+        paused.rebuild_s,
     from core.requests
     left join paused
         on paused.source_file is not distinct from requests.source_file
@@ -64,8 +84,9 @@ select
     avg(queue_s) as queue,
     avg(first_s) as first,
     avg(prefill_s) as prefill,
-    avg(greatest(streaming_s - coalesce(paused_s, 0), 0)) as decode,
-    avg(least(paused_s, streaming_s)) * count(paused_s) / count(*) as paused,
+    avg(greatest(streaming_s - coalesce(away_s, 0), 0)) as decode,
+    avg(least(coalesce(away_s - rebuild_s, 0), streaming_s)) as paused,
+    avg(least(coalesce(rebuild_s, 0), streaming_s)) as rebuild,
 from ranked
 group by tenth
 order by tenth"""
@@ -94,7 +115,12 @@ requests as (
 ),
 
 pauses as (
-    select requests.lane, stalls.cause, stalls.started_at, stalls.started_at + to_seconds(stalls.duration_s) as ended_at,
+    select
+        requests.lane,
+        stalls.cause,
+        stalls.started_at,
+        stalls.started_at + to_seconds(stalls.duration_s) as ended_at,
+        case when stalls.cause = 'preemption' then stalls.rebuild_s end as rebuild_s,
     from stalls
     join requests
         on stalls.source_file is not distinct from requests.source_file
@@ -139,6 +165,8 @@ parts as (
     select lane, 'decode', coalesce(first_token_at, arrived_at + to_seconds(ttft_s)), finished_at from requests
     union all
     select lane, case when cause = 'preemption' then 'paused' else 'slowed' end, started_at, ended_at from pauses
+    union all  -- what was lost is computed again at the end of the pause
+    select lane, 'rebuild', ended_at - to_seconds(rebuild_s), ended_at from pauses where rebuild_s > 0
 )
 
 select
@@ -154,7 +182,7 @@ from parts
 join lanes using (lane)
 cross join episode
 where ended_at > from_at and started_at < to_at
-order by lanes.arrived_at, lane, part = 'paused', part = 'slowed', started_at
+order by lanes.arrived_at, lane, part in ('paused', 'slowed'), part = 'rebuild', started_at
 limit 2000"""
 
 
@@ -227,7 +255,12 @@ def lanes(data: Data) -> Figure:
     parts = [part for part in PARTS if any(row["part"] == part for row in rows)]
     place = {name: number for number, name in enumerate(names)}
     worded = [
-        {**row, "place": place[row["lane"]], "name": PARTS[row["part"]][0], "is_pause": row["part"] in ("paused", "slowed")}
+        {
+            **row,
+            "place": place[row["lane"]],
+            "name": PARTS[row["part"]][0],
+            "is_pause": row["part"] in PAUSES,
+        }
         for row in rows
     ]
     y = alt.Y(

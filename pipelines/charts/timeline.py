@@ -14,7 +14,7 @@ import altair as alt
 
 from pipelines.charts import language
 from pipelines.charts.data import Data, Row
-from pipelines.charts.figure import Entry, Figure, amount_axis, finished, header, layered, named, time_axis, view_window
+from pipelines.charts.figure import Entry, Figure, amount_axis, finished, header, headroom, layered, named, time_axis, view_window
 from pipelines.charts.language import PREEMPTION, QUEUEING, RECOMPUTATION, SOFT, WORK, WORK_SOFT, Tone
 
 QUERY = """\
@@ -63,7 +63,7 @@ WINDOWS = """\
 select engine, verdict, window_start, window_end, severity, confidence, is_primary, summary
 from verdicts
 where window_start is not null and (is_primary or severity >= 10 or verdict = 'healthy')
-order by severity desc, window_start
+order by coalesce(is_primary, false) desc, severity desc nulls last, window_start
 limit 400"""
 
 
@@ -175,7 +175,7 @@ def _with_spec(figure: Figure, shown: Sequence[Panel], rows: Sequence[Row], wind
         warnings.filterwarnings("ignore", message="Automatically deduplicated selection parameter")
         chart = alt.vconcat(*([ribbon, *panels] if ribbon is not None else panels))
     chart = chart.add_params(engine, *view_window(spans, "bucket_at", "bucket_end"))
-    spec = finished(chart, {"rows": rows, "windows": worded(windows)}, figure.alt)
+    spec = finished(chart, {"rows": rows, "windows": _for_every_engine(worded(windows), rows)}, figure.alt)
     return replace(figure, spec=spec)
 
 
@@ -196,6 +196,7 @@ def draw(
     layers += [_stack(base, stacked, x)] if stacked else []
     known = [series for series in panel.series if _has(rows, series)]
     layers += [_series(base, series, x, panel, rows) for series in known if series.mark != "stack"]
+    layers += [headroom(base, [series.column for series in known], is_stacked=bool(stacked))] if not panel.percent else []
     layers += header(panel.title, [Entry(series.name, series.tone) for series in known] if len(known) > 1 else ())
     if pointer is not None and brush is not None:
         band = base.mark_rect(clip=True, color=language.INK.light).encode(
@@ -320,6 +321,18 @@ def worded(windows: Sequence[Row]) -> list[Row]:
     ]
 
 
+def _for_every_engine(windows: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+    """The windows, and one of no length for each engine that has none to shade: Vega warns of a layer without data."""
+    shaded = {window["engine"] for window in windows if window["is_shaded"]}
+    lacking = {row["engine"]: row["bucket_at"] for row in reversed(rows) if row["engine"] not in shaded}
+    model = windows[0] if windows else {"name": "", "tone": WORK_SOFT.light}
+    none = [
+        {"engine": engine, "name": model["name"], "tone": model["tone"], "window_start": at, "window_end": at, "is_shaded": True}
+        for engine, at in lacking.items()
+    ]
+    return [*windows, *none]
+
+
 def _overlap(one: Row, other: Row) -> bool:
     is_same = one["engine"] == other["engine"]
     return is_same and one["window_start"] < other["window_end"] and other["window_start"] < one["window_end"]
@@ -361,7 +374,7 @@ def _answer(rows: Sequence[Row], windows: Sequence[Row]) -> str:
         return ""
     if not events:
         return "No window with pressure that matters."
-    worst = max(events, key=lambda window: window["severity"] or 0)
-    name = language.word(language.VERDICTS, worst["verdict"]).name
+    told = events[0]  # the verdict of the run, or the worst of its windows where none is its verdict
+    name = language.word(language.VERDICTS, told["verdict"]).name
     more = f" {len(events) - 1} other window{'s' if len(events) > 2 else ''} held something." if len(events) > 1 else ""
-    return f"Worst: {name.lower()}, {language.window(worst['window_start'], worst['window_end'])} UTC.{more}"
+    return f"{name}, {language.window(told['window_start'], told['window_end'])} UTC.{more}"

@@ -29,6 +29,7 @@ select
     cost_best,
     cost_high,
     method,
+    told_by,
 from waste
 order by tokens_high desc nulls last, engine, kind
 limit 24"""

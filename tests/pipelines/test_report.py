@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from pipelines import report
-from pipelines.charts import language, timeline
+from pipelines.charts import language, requests, timeline
 from pipelines.charts.data import TABLES, Data
 from pipelines.charts.picture import verdict_png
 from pipelines.sqlshell import open_read_only, run
@@ -81,7 +81,7 @@ def test_every_figure_names_its_query_and_its_rows(tmp_path):
     analysis = synthetic.analysis(tmp_path, engines=("0", "1"))
     with Data.open(analysis) as data:
         figures = report.drawn(data)
-        assert len(figures) == 9
+        assert len(figures) == 11
         for figure in figures.values():
             assert figure.question.endswith("?")
             assert figure.spec is not None, figure.key
@@ -113,7 +113,7 @@ def test_a_missing_or_empty_table_leaves_a_page_that_says_what_would_fill_it(tmp
     assert "None" not in words.replace("None seen", "").replace("None counted", "").replace("None by preemption", "")
     if afterwards.count(";") > 1:
         assert "The inputs tell too little to say what happened." in words
-        assert words.count("Nothing to draw. ") == 7
+        assert words.count("Nothing to draw. ") == 9
         assert "Cannot be told" in words
 
 
@@ -159,6 +159,23 @@ def test_a_queue_that_was_watched_and_stayed_empty_is_none_and_not_unknown(tmp_p
     assert "No queue was seen. Nothing to draw." in words
     blind = "delete from queue_time; update timeline set waiting = null"
     assert "With a queue Cannot be told" in written(synthetic.analysis(tmp_path / "blind", afterwards=blind), tmp_path).words
+
+
+def test_the_parts_of_a_bar_add_up_to_the_time_the_requests_took(tmp_path):
+    """Pauses are taken out of the streaming they interrupt, and a request without one adds none."""
+    with Data.open(synthetic.analysis(tmp_path)) as data:
+        rows = data.rows(requests.TIME_QUERY)
+    assert any(row["paused"] and row["rebuild"] for row in rows)
+    for row in rows:
+        parts = [row[part] or 0 for part in requests.PARTS if part in row]
+        assert sum(parts) == pytest.approx(row["whole_s"])
+
+
+def test_the_caption_of_the_timeline_names_the_verdict_though_another_window_is_graver(tmp_path):
+    graver = "update verdicts set severity = 99 where verdict = 'prefill_interference'"
+    with Data.open(synthetic.analysis(tmp_path, afterwards=graver)) as data:
+        answer = report.drawn(data)["timeline"].answer
+    assert answer.startswith("Preemption, 13:09:10 to 13:11:10 UTC. 2 other windows")
 
 
 def test_hostile_text_stays_text(tmp_path):
