@@ -2,11 +2,12 @@
 
 How far it has been copied is written down *before* each piece is appended, with the size of the recording before and after it. A
 recorder that was killed therefore goes on at the very line it was at: no line is lost, none is there twice. A log that was
-rotated while no recorder ran is found again by its inode.
+rotated while no recorder ran is found again by its inode and its first bytes: inodes are given away again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
@@ -22,6 +23,7 @@ from pipelines.record.scrub import LONGEST_LINE, scrubbed
 
 POSITION = ".log-position.json"
 PIECE = 1 << 20
+HEAD = 1024
 POLL_S = 0.5
 
 
@@ -29,8 +31,8 @@ POLL_S = 0.5
 class Position:
     """A piece of the log on its way into the recording: where it lies in the log, and what it makes of the recording."""
 
-    device: int
     inode: int
+    head: str
     start: int
     end: int
     part: int
@@ -121,13 +123,12 @@ class LogTail:
 
     def _write(self, data: bytes, length: int) -> bool:
         assert self._file is not None
-        stat = os.fstat(self._file.fileno())
+        end = self._at + length
+        inode, head = os.fstat(self._file.fileno()).st_ino, _head_of(self._file, end)
         try:
             self._parts.reserve(len(data))
             before = self._parts.size
-            position = Position(
-                stat.st_dev, stat.st_ino, self._at, self._at + length, self._parts.number, before, before + len(data)
-            )
+            position = Position(inode, head, self._at, end, self._parts.number, before, before + len(data))
             _write_position(self._position_file, position)
             self._parts.append(data)
         except OSError as fault:
@@ -137,7 +138,7 @@ class LogTail:
                 )
             self._is_said_unwritten = True
             return False
-        self._at, self._is_said_unwritten = self._at + length, False
+        self._at, self._is_said_unwritten = end, False
         return True
 
     def _resume(self) -> None:
@@ -163,9 +164,10 @@ class LogTail:
         """The file the position is in, and the files that came between it and the log of now."""
         siblings = []
         for path in self._log.parent.glob(f"{self._log.name}*"):
-            with suppress(OSError):
-                stat = path.stat()
-                siblings.append((stat.st_mtime_ns, path, (stat.st_dev, stat.st_ino) == (position.device, position.inode)))
+            with suppress(OSError), path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                is_ours = stat.st_ino == position.inode and _head_of(file, position.end) == position.head
+                siblings.append((stat.st_mtime_ns, path, is_ours))
         siblings.sort()
         ours = next((index for index, (_, _, is_ours) in enumerate(siblings) if is_ours), None)
         if ours is None:
@@ -174,6 +176,11 @@ class LogTail:
         if path == self._log:
             return path, []
         return path, [later for _, later, _ in siblings[ours + 1 :] if later != self._log and later.suffix not in (".gz", ".zst")]
+
+
+def _head_of(file: BinaryIO, limit: int) -> str:
+    """What tells a log from another in its place: its first bytes, of those up to `limit`."""
+    return hashlib.blake2b(os.pread(file.fileno(), min(limit, HEAD), 0), digest_size=16).hexdigest()
 
 
 def _lines_of(piece: bytes) -> Iterator[bytes]:
