@@ -1,7 +1,8 @@
-"""Checks: what must hold in every table of every run, as queries that count the rows which break it.
+"""Checks: what must hold in every table of every run, as queries that count the rows which break it; and of every day.
 
-A check comes from the header of a model (`grain:` gives the key, `check:` a condition on each row) or from the short lists
-here, which look across tables. A condition that is NULL holds: not known is not wrong. Nothing here knows Dagster.
+A check of a table comes from the header of a model (`grain:` gives the key, `check:` a condition on each row) or from the short
+lists here, which look across tables. A condition that is NULL holds: not known is not wrong. A check of a day names the engines
+that break it, and how; those with a limit take it from `[thresholds]`. Nothing here knows Dagster.
 """
 
 from __future__ import annotations
@@ -158,3 +159,105 @@ ACROSS = (
         is_smell=True,
     ),
 )
+
+
+@dataclass(frozen=True)
+class DayCheck:
+    """One rule on the day of several engines. `failing` is a query of (engine, how) over `days.<table>`; $limit is its limit."""
+
+    name: str
+    table: str  # of the day: whose page shows it
+    meaning: str
+    failing: str
+    limit: str | None = None  # key of [thresholds]
+    is_blocking: bool = False  # what is made of the day must not be made of this
+
+
+DAY_CHECKS = (
+    DayCheck(
+        "every_line_is_accounted_for",
+        "sources",
+        "Used, ignored and not understood lines add up to the lines of each file.",
+        """
+        select run, format('{}: {} lines, {} accounted for', source, lines, lines_used + lines_ignored + lines_not_understood)
+        from days.sources where lines <> lines_used + lines_ignored + lines_not_understood
+        """,
+        is_blocking=True,
+    ),
+    DayCheck(
+        "one_verdict_is_primary",
+        "verdicts",
+        "Each engine has exactly one primary verdict.",
+        """
+        select engines.run, format('engine {}: {} primary verdicts', engines.engine, count(verdicts.run))
+        from days.engines left join days.verdicts
+            on verdicts.run = engines.run and verdicts.engine = engines.engine and verdicts.is_primary
+        group by engines.run, engines.engine having count(verdicts.run) <> 1
+        """,
+        is_blocking=True,
+    ),
+    DayCheck(
+        "lines_are_understood",
+        "sources",
+        "No more than `unparsed_share` of an engine's lines look like a signal and do not follow its grammar.",
+        """
+        select run, format('{:.1f} % of its lines not understood', 100 * sum(lines_not_understood) / sum(lines))
+        from days.sources group by run having sum(lines_not_understood) > $limit * sum(lines)
+        """,
+        limit="unparsed_share",
+    ),
+    DayCheck(
+        "files_are_whole",
+        "data_quality",
+        "Every file was read to its end.",
+        "select run, detail from days.data_quality where flag = 'read_in_part'",
+    ),
+    DayCheck(
+        "clocks_agree",
+        "runs",
+        "The clocks that were joined are within `clock_error_s` of each other.",
+        """
+        select run, format('{:.1f} s apart', clock_error_s) from days.runs where clock_error_s > $limit
+        union all
+        select run, detail from days.data_quality where flag in ('clock_assumed', 'no_clock')
+        """,
+        limit="clock_error_s",
+    ),
+    DayCheck(
+        "counters_rise",
+        "data_quality",
+        "No counter fell: no engine restarted.",
+        "select run, detail from days.data_quality where flag = 'counter_reset'",
+    ),
+    DayCheck(
+        "recompute_share",
+        "waste",
+        "No engine spent more than `recompute_share` of its tokens on computing again what preemption took.",
+        """
+        select run, format('{:.1f} % of all tokens were computed again after preemptions', 100 * share_best)
+        from days.waste where kind = 'preemption_recompute' and share_best > $limit
+        """,
+        limit="recompute_share",
+    ),
+    DayCheck(
+        "preemptions_per_hour",
+        "preemptions",
+        "No engine preempted more than `preemptions_per_hour` requests in an hour of its day, over the time it was observed.",
+        """
+        select run, format('{:.0f} preemptions an hour', count_best / hours)
+        from days.preemptions inner join (
+            select run, nullif((epoch(ended_at) - epoch(started_at)) / 3600, 0) as hours from days.runs
+        ) using (run)
+        where count_best / hours > $limit
+        """,
+        limit="preemptions_per_hour",
+    ),
+)
+
+
+def broken(check: DayCheck, con: duckdb.DuckDBPyConnection, limit: float | None) -> list[tuple[str, str]]:
+    """Engines that break a check of the day, and how; none where its limit is not set."""
+    if check.limit and limit is None:
+        return []
+    found = con.sql(check.failing, params={"limit": limit} if check.limit else None).fetchall()
+    return sorted((str(engine), str(how)) for engine, how in found)

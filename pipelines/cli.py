@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -129,6 +129,8 @@ def build_parser() -> argparse.ArgumentParser:
     compare.add_argument("--format", choices=("text", "json"), default="text", help="what to print; json is compare.json")
     compare.add_argument("--fail-on", choices=("regression",), help="exit 1 where a measure surely got worse by over 5 %%")
 
+    _add_daily(commands)
+
     sql = _command(commands, "sql", _sql, "read-only SQL over an analysis or a lake; a prompt where no query is given")
     sql.add_argument("dir", type=Path, metavar="DIR", help="an output folder of analyze, or a lake")
     sql.add_argument("query", nargs="?", help="one or more statements; the last one's result is shown")
@@ -159,6 +161,20 @@ def build_parser() -> argparse.ArgumentParser:
 
     _command(commands, "formats", _formats, "what is recognised, and what each input can and cannot tell")
     return parser
+
+
+def _add_daily(commands: argparse._SubParsersAction) -> None:
+    daily = _command(commands, "daily", _daily, "bring the lake up to date with the files of each engine's day")
+    daily.add_argument("--config", type=Path, default=Path("kvpressure.toml"), metavar="FILE", help="kvpressure.toml")
+    daily.add_argument(
+        "--day", type=_day, action="append", default=[], help="day to bring up to date; may be repeated; yesterday"
+    )
+    daily.add_argument(
+        "--back", type=int, default=2, metavar="DAYS", help="days before yesterday to look at again for late files (2)"
+    )
+    daily.add_argument("--engine", action="append", default=[], metavar="NAME", help="only this engine; may be repeated")
+    daily.add_argument("--fresh", action="store_true", help="make the days anew, from the files that are there")
+    daily.add_argument("--fail-on", choices=("alert",), help="exit 1 where a check of a day does not hold")
 
 
 def _command(
@@ -298,6 +314,24 @@ def _analyzed(path: Path, out: Path) -> Path:
     return result.database
 
 
+def _daily(arguments: argparse.Namespace) -> int:
+    from pipelines import cli_daily, config
+
+    settings = config.load(arguments.config)
+    engines = [settings.engine(name) for name in arguments.engine] or settings.fleet()
+    if not engines:
+        raise CallError(f"{arguments.config}: no file matches any path of its [[engines]]; check the paths")
+    days = cli_daily.days_of(settings, arguments.day, arguments.back)
+    with Progress() as progress:
+        report = cli_daily.run(settings, engines, days, fresh=arguments.fresh, tell=progress.tell)
+    print("\n".join(report.lines()))
+    for fault in report.faults:
+        print(f"kvpressure: {printable(fault)}", file=sys.stderr)
+    if report.faults:
+        return WRONG
+    return FAIL_ON if arguments.fail_on and report.alerts else DONE
+
+
 def _sql(arguments: argparse.Namespace) -> int:
     from pipelines import sqlshell
 
@@ -389,6 +423,13 @@ def _moment(text: str) -> datetime:
         return datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"`{text}` is not an ISO 8601 time; write it as 2026-01-31T12:00:00+01:00") from None
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a day; write it as 2026-01-31") from None
 
 
 def _name(text: str) -> str:

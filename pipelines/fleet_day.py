@@ -5,12 +5,15 @@
     fleet.<table>       another of the fleet's tables, of the same day
     history.<table>     the same table of the days before, up to HISTORY_DAYS back; empty where there are none
 
-The day is `getvariable('day')::date`. A day is reduced again whenever it, or a day that its trends reach back to, has changed.
+The day is `getvariable('day')::date`. `fleet/_done/day=….json` says what a day was reduced from; it is reduced again where that
+has changed, and then those whose trends reach back to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, timedelta
 from functools import cache
 from graphlib import TopologicalSorter
@@ -25,7 +28,7 @@ from pipelines.config import Config
 from pipelines.duck import connect, literal
 from pipelines.lake import Lake
 from pipelines.models import Model, ModelError, from_sql, put_query
-from pipelines.partition import days, finished, lake_of
+from pipelines.partition import Manifest, days, finished, lake_of
 
 Tell = Callable[[str], object]
 HISTORY_DAYS = 28
@@ -56,19 +59,18 @@ def fleet_models() -> dict[str, Model]:
 
 
 def reduce_from(config: Config, day: date, *, tell: Tell = lambda _: None) -> list[date]:
-    """Make the fleet's tables of a day, and again those of later days whose trends reach back to it. Returns these days."""
+    """Make the fleet's tables of a day, and of later days whose trends reach back to it, where they are not. Returns these."""
     reached = [each for each in days(config.store) if timedelta() <= each - day <= timedelta(days=HISTORY_DAYS)]
-    for each in reached:
-        tell(f"reducing {each}")
-        reduce_day(config, each)
-    return reached
+    return [each for each in reached if reduce_day(config, each, tell=tell)]
 
 
-def reduce_day(config: Config, day: date) -> None:
-    """Make the fleet's tables of one day. Nothing happens where no engine's day is finished."""
-    engines = finished(config.store, day)
-    if not engines:
-        return
+def reduce_day(config: Config, day: date, *, tell: Tell = lambda _: None) -> bool:
+    """Make the fleet's tables of one day. False where they are made of what there is, or no engine's day is finished."""
+    engines, done = finished(config.store, day), f"fleet/_done/day={day.isoformat()}.json"
+    origin = _origin(config, day, engines)
+    if not engines or config.store.read(done) == origin:
+        return False
+    tell(f"reducing {day}")
     with connect() as con:
         day_views(con, config, day, engines)
         for model in fleet_models().values():
@@ -78,6 +80,25 @@ def reduce_day(config: Config, day: date) -> None:
             lake = Lake.of(config.store, day=day.isoformat())
             put_query(model, lake=lake, con=con)
             _view(con, model.name, [lake.uri(model.name)])
+    config.store.put_bytes(done, origin)
+    return True
+
+
+def _origin(config: Config, day: date, engines: Mapping[str, Manifest]) -> bytes:
+    """What the fleet's tables of a day are made of, as bytes to compare."""
+    before = [each for each in days(config.store) if timedelta() < day - each <= timedelta(days=HISTORY_DAYS)]
+    history = {each.isoformat(): config.store.read(f"fleet/_done/day={each.isoformat()}.json") or b"" for each in before}
+    told = {
+        "code": daily.code_version(),
+        "fleet": _fleet_rows(config),
+        "engines": {engine: _digest(manifest.as_json()) for engine, manifest in engines.items()},
+        "history": {each: _digest(done) for each, done in history.items()},
+    }
+    return json.dumps(told, indent=1).encode()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def day_views(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines: Iterable[str]) -> None:
@@ -88,7 +109,13 @@ def day_views(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines
     con.execute("set variable day = $value::date", {"value": day.isoformat()})
     for table in daily.tables():
         _view(con, f"days.{table}", [lake_of(config.store, engine, day).uri(f"days.{table}") for engine in engines])
-    rows = [
+    con.register("_fleet", pa.Table.from_pylist(_fleet_rows(config), schema=_FLEET_SCHEMA))
+    con.execute(f"create or replace table days.{FLEET} as from _fleet")
+    con.unregister("_fleet")
+
+
+def _fleet_rows(config: Config) -> list[dict[str, object]]:
+    return [
         {
             "run": engine.name,
             "engine_group": engine.group,
@@ -99,9 +126,6 @@ def day_views(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines
         }
         for engine in config.fleet()
     ]
-    con.register("_fleet", pa.Table.from_pylist(rows, schema=_FLEET_SCHEMA))
-    con.execute(f"create or replace table days.{FLEET} as from _fleet")
-    con.unregister("_fleet")
 
 
 def _history_view(con: duckdb.DuckDBPyConnection, config: Config, day: date, model: Model) -> None:

@@ -86,12 +86,17 @@ def read_manifest(store: Store, engine: str, day: date) -> Manifest | None:
     return Manifest(**told)
 
 
-def finished(store: Store, day: date) -> dict[str, Manifest]:
-    """The manifests of what is finished of a day, by engine, sorted."""
+def manifests(store: Store, day: date) -> dict[str, Manifest]:
+    """The manifests of a day by engine, sorted."""
     names = store.names(f"days/_done/day={day.isoformat()}/engine=*.json")
     engines = sorted(unquote(Path(name).stem.removeprefix("engine=")) for name in names)
     told = {engine: read_manifest(store, engine, day) for engine in engines}
-    return {engine: manifest for engine, manifest in told.items() if manifest and manifest.tables}
+    return {engine: manifest for engine, manifest in told.items() if manifest}
+
+
+def finished(store: Store, day: date) -> dict[str, Manifest]:
+    """The same for what is finished of the day."""
+    return {engine: manifest for engine, manifest in manifests(store, day).items() if manifest.tables}
 
 
 def days(store: Store) -> list[date]:

@@ -1,0 +1,101 @@
+"""`kvpressure daily`: the daily job without a scheduler, for cron and for trying a configuration out.
+
+Days before are looked at again, since files come late; what has not changed is left alone. The catalog is written last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+import duckdb
+
+from parsers import InputError
+from pipelines import catalog, daily, fleet_day, retention
+from pipelines.checks import DAY_CHECKS, broken
+from pipelines.config import Config, Engine
+from pipelines.duck import connect
+from pipelines.partition import finished
+
+Tell = Callable[[str], object]
+
+
+@dataclass
+class Report:
+    """What one call did: a line per engine's day that was made, alert or fault."""
+
+    made: list[str] = field(default_factory=list)
+    unchanged: int = 0
+    empty: int = 0
+    alerts: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    dropped: list[date] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        """What is printed."""
+        yield from self.made
+        yield from (f"alert: {alert}" for alert in self.alerts)
+        yield f"{len(self.made)} made, {self.unchanged} unchanged, {self.empty} without input" + (
+            f", {len(self.dropped)} days dropped" if self.dropped else ""
+        )
+
+
+def days_of(config: Config, days: Sequence[date], back: int, now: datetime | None = None) -> list[date]:
+    """The days to bring up to date: those given, else yesterday and `back` days before it."""
+    yesterday = config.day_of(now or datetime.now(UTC)) - timedelta(days=1)
+    return sorted(set(days)) or [yesterday - timedelta(days=each) for each in range(back, -1, -1)]
+
+
+def run(
+    config: Config, engines: Sequence[Engine], days: Sequence[date], *, fresh: bool = False, tell: Tell = lambda _: None
+) -> Report:
+    """Bring these engines' days up to date, then the fleet's tables, retention, the catalog. A fault stops only its own day."""
+    config.store.sweep()
+    report = Report()
+    for day in days:
+        changed: list[str] = []
+        for engine in engines:
+            try:
+                outcome = daily.analyze_day(config, engine, day, fresh=fresh, tell=tell)
+            except InputError as error:
+                report.faults.append(str(error))
+                continue
+            report.unchanged += outcome.status == daily.UNCHANGED
+            report.empty += outcome.status == daily.EMPTY
+            if outcome.status == daily.MADE:
+                changed.append(engine.name)
+        report.made += verdicts(config, day, changed)
+        report.alerts += alerts(config, day, [engine.name for engine in engines])
+    fleet_day.reduce_from(config, min(days), tell=tell)
+    report.dropped = retention.drop_old(config, config.day_of(datetime.now(UTC)))
+    catalog.publish(config.store)
+    return report
+
+
+def verdicts(config: Config, day: date, engines: Sequence[str]) -> list[str]:
+    """The day of each engine in a sentence, the worst first."""
+    query = "select run, severity, verdict, summary from days.verdicts where is_primary order by severity desc, run, engine"
+    with connect() as con:
+        rows = con.sql(query).fetchall() if views(con, config, day, engines) else []
+    return [f"{day}  {run}  {verdict.replace('_', ' ')} ({severity:.0f}): {summary}" for run, severity, verdict, summary in rows]
+
+
+def alerts(config: Config, day: date, engines: Sequence[str]) -> list[str]:
+    """What breaks a check of the day."""
+    with connect() as con:
+        if not views(con, config, day, engines):
+            return []
+        return [
+            f"{day}  {engine}  {check.name}: {how}"
+            for check in DAY_CHECKS
+            for engine, how in broken(check, con, getattr(config.thresholds, check.limit) if check.limit else None)
+        ]
+
+
+def views(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines: Sequence[str]) -> bool:
+    """Views of the finished days of these engines on the connection; False where there is none."""
+    done = [engine for engine in finished(config.store, day) if engine in set(engines)]
+    if done:
+        fleet_day.day_views(con, config, day, done)
+    return bool(done)
