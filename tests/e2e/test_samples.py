@@ -65,6 +65,11 @@ def test_the_seconds_in_the_queue_are_those_of_the_scheduler(told):
         assert queued.get(cause, 0) == pytest.approx(expected, rel=0.15, abs=QUEUE_TOLERANCE_S), cause
 
 
+def test_what_the_recording_lacks_is_said(told):
+    flags = {row["flag"] for row in told.rows("data_quality")}
+    assert flags >= set(told.expected.get("data_quality", []))
+
+
 def test_each_verdict_has_evidence_and_its_own_window(told):
     [run] = told.rows("runs")
     for row in told.rows("verdicts"):
