@@ -8,7 +8,8 @@ and lineage, and `report_asset` publishes. What a table means is in the model; h
 import base64
 import hashlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import dagster as dg
 import duckdb
@@ -23,7 +24,7 @@ from pipelines.duck import connect
 from pipelines.intake import read
 from pipelines.lake import Lake
 from pipelines.lineage import column_lineage
-from pipelines.models import Model, materialize, view
+from pipelines.models import Model, materialize, models, view
 from pipelines.partitions import RUNS
 from pipelines.resources import Workspace
 
@@ -122,23 +123,31 @@ def _result(
     table: str, meanings: dict[str, str], *, lake: Lake, con: duckdb.DuckDBPyConnection, checks: Sequence[Check]
 ) -> dg.MaterializeResult:
     """What Dagster is told of a table that has just been made: rows, columns, lineage, where it lies, and its checks."""
+    metadata = {**table_metadata(table, meanings, con), "dagster/uri": lake.path(table).as_uri()}
+    return dg.MaterializeResult(
+        asset_key=key(table), metadata=metadata, check_results=[_check_result(check, con) for check in checks]
+    )
+
+
+def table_metadata(
+    table: str, meanings: Mapping[str, str], con: duckdb.DuckDBPyConnection, *, made_by: str | None = None
+) -> dict[str, Any]:
+    """Rows, columns and lineage of a table on the connection; the lineage is that of the model it is `made_by`."""
     described = con.sql(f"describe from {table}").fetchall()
     rows = con.sql(f"select count(*) from {table}").fetchall()[0][0]
     columns = [dg.TableColumn(name, type=str(kind).lower(), description=meanings.get(name)) for name, kind, *_ in described]
-    metadata = {
+    metadata: dict[str, Any] = {
         "dagster/row_count": rows,
         "dagster/partition_row_count": rows,
         "dagster/table_name": table,
         "dagster/storage_kind": "parquet",
-        "dagster/uri": lake.path(table).as_uri(),
         "dagster/column_schema": dg.TableSchema(columns),
     }
-    if not table.startswith("raw.") and (lineage := column_lineage(table)):
+    model = made_by or table
+    if model in models() and (lineage := column_lineage(model)):
         deps = {column: [dg.TableColumnDep(key(of), name) for of, name in origins] for column, origins in lineage.items()}
         metadata["dagster/column_lineage"] = dg.TableColumnLineage(deps)
-    return dg.MaterializeResult(
-        asset_key=key(table), metadata=metadata, check_results=[_check_result(check, con) for check in checks]
-    )
+    return metadata
 
 
 def _check_result(check: Check, con: duckdb.DuckDBPyConnection) -> dg.AssetCheckResult:

@@ -2,26 +2,95 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import dagster as dg
 
+from parsers import InputError
+from pipelines import config as configuration
 from pipelines.assets import model_asset, raw_assets, report_asset
+from pipelines.config import Config
+from pipelines.day_assets import fleet_assets, group_assets
 from pipelines.models import models
-from pipelines.partitions import RUNS
-from pipelines.resources import Workspace
-from pipelines.sensors import drop_sensor
+from pipelines.resources import DailyJob, Workspace
+from pipelines.schedules import drop_old_days, nightly, retention_schedule
+from pipelines.sensors import drop_sensor, late_sensor
 
-EXECUTORS = {"in_process": dg.in_process_executor, "multiprocess": dg.multiprocess_executor}
+EXECUTORS = ("in_process", "multiprocess", "dask", "k8s")
 
 
-def build_defs(*, workspace: Workspace | None = None, executor: str | None = None) -> dg.Definitions:
-    """A complete code location. The executor is KVPRESSURE_EXECUTOR; in-process where not set, for a step is short."""
-    job = dg.define_asset_job("analyze_run", selection=dg.AssetSelection.all(), partitions_def=RUNS)
-    return dg.Definitions(
-        assets=[raw_assets, *map(model_asset, models().values()), report_asset(list(models().values()))],
-        jobs=[job],
-        sensors=[drop_sensor(job.name)],
+def build_defs(
+    *, workspace: Workspace | None = None, executor: str | None = None, config: Config | None = None
+) -> dg.Definitions:
+    """A complete code location: runs dropped by hand, and the daily job where there is a configuration.
+
+    The executor is KVPRESSURE_EXECUTOR; in-process where not set, for a step is short.
+    """
+    chosen = executor_named(executor or os.environ.get("KVPRESSURE_EXECUTOR", "in_process"), os.environ)
+    by_hand = [raw_assets, *map(model_asset, models().values()), report_asset(list(models().values()))]
+    runs = dg.Definitions(
+        assets=by_hand,
+        jobs=[dg.define_asset_job("analyze_run", selection=dg.AssetSelection.assets(*by_hand))],
+        sensors=[drop_sensor("analyze_run")],
         resources={"workspace": workspace or Workspace.from_environment()},
-        executor=EXECUTORS[executor or os.environ.get("KVPRESSURE_EXECUTOR", "in_process")],
+        executor=chosen,
     )
+    config = config or _configured()
+    return runs if config is None else dg.Definitions.merge(runs, daily_defs(config))
+
+
+def daily_defs(config: Config) -> dg.Definitions:
+    """The daily job of a configuration."""
+    groups = {group: group_assets(config, group) for group in config.groups}
+    fleet = fleet_assets(config)
+    job = dg.define_asset_job(
+        "daily",
+        selection=dg.AssetSelection.assets(*groups.values(), fleet),
+        description="A day of every engine, then of the fleet, then the catalog.",
+    )
+    tables = {name: list(assets.keys) for name, assets in {**groups, "fleet": fleet}.items()}
+    return dg.Definitions(
+        assets=[*groups.values(), fleet],
+        jobs=[job, drop_old_days],
+        schedules=[nightly(job), retention_schedule(config)],
+        sensors=[late_sensor(job.name, tables)],
+        resources={"daily_job": DailyJob(config=str(config.path.absolute()))},
+    )
+
+
+def executor_named(name: str, environment: Mapping[str, str]) -> dg.ExecutorDefinition:
+    """One of EXECUTORS. InputError where it is none of these, or needs a package that is not installed."""
+    if name not in EXECUTORS:
+        raise InputError(f"KVPRESSURE_EXECUTOR is `{name}`; it should be {_listed(EXECUTORS)}")
+    if name == "dask":
+        scheduler = environment.get("KVPRESSURE_DASK")
+        workers = int(environment.get("KVPRESSURE_DASK_WORKERS", "2"))
+        cluster = (
+            {"existing": {"address": scheduler}} if scheduler else {"local": {"n_workers": workers, "threads_per_worker": 1}}
+        )
+        return _from("dagster_dask", "dask_executor", "cluster").configured({"cluster": cluster}, name="dask")
+    if name == "k8s":
+        return _from("dagster_k8s", "k8s_job_executor", "kubernetes")
+    return {"in_process": dg.in_process_executor, "multiprocess": dg.multiprocess_executor}[name]
+
+
+def _from(package: str, executor: str, extra: str) -> dg.ExecutorDefinition:
+    try:
+        return getattr(importlib.import_module(package), executor)
+    except ImportError as error:
+        raise InputError(f"KVPRESSURE_EXECUTOR needs {package}; pip install 'kvpressure[{extra}]'") from error
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _configured() -> Config | None:
+    """The configuration at KVPRESSURE_CONFIG, or in this folder; None where neither is there."""
+    path = os.environ.get("KVPRESSURE_CONFIG")
+    if path is None and not Path(configuration.FILE).is_file():
+        return None
+    return configuration.load(Path(path or configuration.FILE))

@@ -11,7 +11,6 @@ from datetime import UTC, date, datetime, timedelta
 
 import duckdb
 
-from parsers import InputError
 from pipelines import catalog, daily, fleet_day, retention
 from pipelines.checks import DAY_CHECKS, broken
 from pipelines.config import Config, Engine
@@ -54,18 +53,11 @@ def run(
     config.store.sweep()
     report = Report()
     for day in days:
-        changed: list[str] = []
-        for engine in engines:
-            try:
-                outcome = daily.analyze_day(config, engine, day, fresh=fresh, tell=tell)
-            except InputError as error:
-                report.faults.append(str(error))
-                continue
-            report.unchanged += outcome.status == daily.UNCHANGED
-            report.empty += outcome.status == daily.EMPTY
-            if outcome.status == daily.MADE:
-                changed.append(engine.name)
-        report.made += verdicts(config, day, changed)
+        outcomes, faults = daily.analyze_all(config, engines, day, fresh=fresh, tell=tell)
+        report.faults += faults
+        report.unchanged += sum(each.status == daily.UNCHANGED for each in outcomes)
+        report.empty += sum(each.status == daily.EMPTY for each in outcomes)
+        report.made += verdicts(config, day, [each.engine for each in outcomes if each.status == daily.MADE])
         report.alerts += alerts(config, day, [engine.name for engine in engines])
     fleet_day.reduce_from(config, min(days), tell=tell)
     report.dropped = retention.drop_old(config, config.day_of(datetime.now(UTC)))

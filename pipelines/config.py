@@ -19,7 +19,7 @@ import dataclasses
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -40,11 +40,13 @@ class ConfigError(InputError):
 
 @dataclass(frozen=True)
 class LakeSettings:
-    """`[lake]`: where it lies, how long a day is kept, and in which zone a day begins."""
+    """`[lake]`: where it lies, in which zone a day begins, the first day, how long one is kept, how late its files may come."""
 
     url: str
     retention_days: int | None = None
     timezone: str = "UTC"
+    first_day: date | None = None
+    late_days: int = 7
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ class _Reader:
 
     def config(self, told: dict[str, Any]) -> Config:
         sections = {"lake", "engines", "thresholds"}
-        for key in told.keys() - sections:
+        for key in sorted(told.keys() - sections):
             raise self._wrong(key, None, f"`{key}` is no section; {_nearest(key, sections)}")
         if "url" not in told.get("lake", {}):
             raise ConfigError(f'{self.path}: lake.url is missing; add `url = "lake"` below [lake]')
@@ -203,8 +205,8 @@ class _Reader:
         captures = all("engine" in patterns.words(path) for path in engine.paths)
         if not engine.name and not (engine.paths and captures):
             raise self._wrong("paths", where, f"{name} has no name; give it one, or put {{engine}} into each of its paths")
-        if engine.name and engine.prometheus is None and not engine.paths:
-            raise self._wrong("name", where, f"{name}.paths is missing")
+        if not re.fullmatch(r"\w+", engine.group, re.ASCII):  # it becomes a part of the names in Dagster
+            raise self._wrong("group", where, f"{name}.group is `{engine.group}`; use letters, digits and _ only")
         if engine.timezone is not None:
             self._zone(engine.timezone, f"{name}.timezone", "engines", number)
         if engine.gpu_cost is not None and engine.gpu_cost <= 0:
@@ -224,26 +226,9 @@ class _Reader:
         return kind(**values)
 
     def _value(self, value: Any, kind: str, spoken: str, where: tuple[str, int | None]) -> Any:
-        if kind.startswith("tuple"):
-            if isinstance(value, list) and value and all(isinstance(each, str) and each for each in value):
-                return tuple(value)
-            wanted = 'a list of paths, such as ["logs/*.log"]'
-        elif kind.startswith("Mapping"):
-            if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
-                return value
-            wanted = 'a table of texts, such as { model = "llama" }'
-        elif kind.startswith("int"):
-            if isinstance(value, int) and not isinstance(value, bool):
-                return value
-            wanted = "a whole number"
-        elif kind.startswith("float"):
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                return float(value)
-            wanted = "a number"
-        elif isinstance(value, str) and value.strip():
-            return value
-        else:
-            wanted = "a text in quotes"
+        _, accept, convert, wanted = next(each for each in _KINDS if kind.startswith(each[0]))
+        if accept(value):
+            return convert(value)
         raise self._wrong(spoken.rsplit(".", 1)[1], where, f"{spoken} is {value!r}; it should be {wanted}")
 
     def _zone(self, name: str, spoken: str, section: str, number: int | None) -> None:
@@ -271,6 +256,26 @@ class _Reader:
             elif key and current == section and number in (None, seen) and re.match(rf'\s*"?{re.escape(key)}"?\s*[.=]', line):
                 return line_number
         return begins
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+# how a field's type begins -> whether a value is one, how it is kept, and what it should have been
+_KINDS: tuple[tuple[str, Callable[[Any], bool], Callable[[Any], Any], str], ...] = (
+    ("tuple", lambda value: isinstance(value, list) and all(map(_is_text, value)), tuple, 'a list of paths: ["logs/*.log"]'),
+    ("Mapping", lambda value: isinstance(value, dict) and all(map(_is_text, value.values())), dict, 'texts: { model = "llama" }'),
+    (
+        "date",
+        lambda value: isinstance(value, date) and not isinstance(value, datetime),
+        lambda value: value,
+        "a date: 2026-11-01",
+    ),
+    ("int", lambda value: isinstance(value, int) and not isinstance(value, bool), int, "a whole number"),
+    ("float", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), float, "a number"),
+    ("str", _is_text, str, "a text in quotes"),
+)
 
 
 def _nearest(key: str, known: set[str]) -> str:

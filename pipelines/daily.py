@@ -8,7 +8,7 @@ are those of its manifest is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
 
+from parsers import InputError
 from pipelines import analysis, day_inputs
 from pipelines.config import Config, Engine
 from pipelines.contents import Contents, source_hash
@@ -87,6 +88,32 @@ def analyze_day(config: Config, engine: Engine, day: date, *, fresh: bool = Fals
         day_inputs.lay_out(found, window, contents, store=store, lake=lake)
         analysis.build(lake, run, tell=tell)
         return Outcome(engine.name, day, MADE, publish(store, manifest, _dated(lake, run, day, folder)))
+
+
+def analyze_all(
+    config: Config, engines: Iterable[Engine], day: date, *, fresh: bool = False, tell: Tell = lambda _: None
+) -> tuple[list[Outcome], list[str]]:
+    """A day of several engines, one after the other: what became of each, and the faults, each of which stops only its engine."""
+    outcomes, faults = [], []
+    for engine in engines:
+        try:
+            outcomes.append(analyze_day(config, engine, day, fresh=fresh, tell=tell))
+        except InputError as error:
+            faults.append(f"{engine.name} on {day}: {error}")
+    return outcomes, faults
+
+
+def stale_mark(config: Config, engine: Engine, day: date, *, is_due: bool) -> str | None:
+    """A mark of the files of an engine's day that are not in the lake; None where they are, or it is neither made nor due."""
+    window, contents = Window.of(config, engine, day), Contents(config.store, engine.name)
+    done = read_manifest(config.store, engine.name, day)
+    if done is None and not is_due:
+        return None
+    roles = day_inputs.choose(engine, day, window, contents)
+    contents.save()
+    if not roles or (done and day_inputs.accounts_for(done, roles, contents, window)):
+        return None
+    return "-".join(roles)
 
 
 def _dated(lake: Lake, run: Run, day: date, folder: Path) -> dict[str, Path]:

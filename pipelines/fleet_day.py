@@ -114,6 +114,15 @@ def day_views(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines
     con.unregister("_fleet")
 
 
+def fleet_views(con: duckdb.DuckDBPyConnection, config: Config, day: date) -> None:
+    """Views of the fleet's tables of a day."""
+    lake = Lake.of(config.store, day=day.isoformat())
+    config.store.open_on(con)
+    con.execute("create schema if not exists fleet")
+    for name in fleet_models():
+        _view(con, name, [lake.uri(name)])
+
+
 def _fleet_rows(config: Config) -> list[dict[str, object]]:
     return [
         {

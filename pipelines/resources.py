@@ -6,8 +6,19 @@ from typing import Self
 
 import dagster as dg
 
+from pipelines.config import Config, load
 from pipelines.lake import Lake
 from pipelines.models import Run
+
+
+class DailyJob(dg.ConfigurableResource):
+    """The configuration of the daily job; read anew by each step, so that a change needs no restart of what runs."""
+
+    config: str
+
+    def load(self) -> Config:
+        """The configuration as it is now."""
+        return load(Path(self.config))
 
 
 class Workspace(dg.ConfigurableResource):

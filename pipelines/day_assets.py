@@ -1,0 +1,170 @@
+"""Assets of the daily job: each group's tables of a day, the fleet's tables of that day, and the catalog. A partition is a day.
+
+A group is one step, so that the executor can take groups side by side; then the fleet is reduced once, and the catalog published
+last. The bodies are a few lines around the functions that `kvpressure daily` calls too.
+(No `from __future__ import annotations` here: Dagster looks at the annotations themselves.)
+"""
+
+import base64
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import Any
+
+import dagster as dg
+import duckdb
+
+from pipelines import catalog, daily, fleet_day
+from pipelines.assets import OWNERS, table_metadata
+from pipelines.charts.day_picture import day_png
+from pipelines.checks import DAY_CHECKS, DayCheck, broken
+from pipelines.cli_daily import verdicts, views
+from pipelines.config import Config
+from pipelines.duck import connect
+from pipelines.models import models
+from pipelines.partitions import days_of
+from pipelines.resources import DailyJob
+
+RETRY = dg.RetryPolicy(max_retries=2, delay=60, backoff=dg.Backoff.EXPONENTIAL)
+FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=36), warn_window=timedelta(hours=30))
+MISSING = "every_engine_is_there"
+SHOWN = 20  # engines named in one check or verdict
+
+
+def key(group: str, table: str) -> dg.AssetKey:
+    """The asset of one table of a group's days."""
+    return dg.AssetKey(["days", group, table])
+
+
+def group_assets(config: Config, group: str) -> dg.AssetsDefinition:
+    """The assets of one group's days: its published tables, with the checks of the day."""
+    specs = [
+        dg.AssetSpec(
+            key(group, table),
+            description=models()[name].purpose if name in models() else "The files read: one row each, with what became of it.",
+            group_name=f"days_{group}",
+            kinds={"duckdb", "parquet"},
+            owners=OWNERS,
+            code_version=daily.code_version(),
+            freshness_policy=FRESH,
+        )
+        for table, name in daily.tables().items()
+    ]
+    checks = [
+        dg.AssetCheckSpec(each.name, asset=key(group, each.table), description=each.meaning, blocking=each.is_blocking)
+        for each in DAY_CHECKS
+    ]
+    checks.append(
+        dg.AssetCheckSpec(MISSING, asset=key(group, "runs"), description="Each engine has files of the day that can be read.")
+    )
+
+    @dg.multi_asset(name=f"days_{group}", specs=specs, check_specs=checks, partitions_def=days_of(config), retry_policy=RETRY)
+    def assets(context: dg.AssetExecutionContext, daily_job: DailyJob) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
+        config, day = daily_job.load(), date.fromisoformat(context.partition_key)
+        outcomes, faults = daily.analyze_all(config, config.fleet(group), day, tell=context.log.debug)
+        context.log.info("%s: %s", day, ", ".join(f"{each.engine} {each.status}" for each in outcomes))
+        names = [each.engine for each in outcomes if each.manifest]
+        yield _missing(group, [each.engine for each in outcomes if not each.manifest], faults)
+        with connect() as con:
+            if not views(con, config, day, names):
+                raise dg.Failure(f"no engine of {group} has a file of {day} that could be read", allow_retries=False)
+            results = [_day_result(check, group, con, config) for check in DAY_CHECKS]
+            yield from results
+            if wrong := [each.check_name for each in results if not each.passed and each.severity == dg.AssetCheckSeverity.ERROR]:
+                raise dg.Failure(f"{group} on {day}: {', '.join(map(str, wrong))}; see the checks", allow_retries=False)
+            shown = _shown(con, config, day, names)
+            for table, name in daily.tables().items():
+                yield dg.MaterializeResult(asset_key=key(group, table), metadata={**_table(con, table, name), **shown})
+
+    return assets
+
+
+def fleet_assets(config: Config) -> dg.AssetsDefinition:
+    """The assets of the fleet's days: one for each table that is made of all groups, and the catalog that is published last."""
+    specs = [
+        dg.AssetSpec(
+            dg.AssetKey(["fleet", model.table]),
+            deps=[
+                key(group, read.split(".")[1]) if read.startswith("days.") else dg.AssetKey(["fleet", read.split(".")[1]])
+                for group in config.groups
+                for read in model.reads
+                if not read.startswith("history.") and read != f"days.{fleet_day.FLEET}"
+            ],
+            description=model.purpose,
+            group_name="fleet",
+            kinds={"duckdb", "sql"},
+            owners=OWNERS,
+            freshness_policy=FRESH,
+        )
+        for model in fleet_day.fleet_models().values()
+    ]
+    published = dg.AssetSpec(
+        dg.AssetKey(["fleet", "catalog"]),
+        deps=[*(spec.key for spec in specs), *(key(group, "verdicts") for group in config.groups)],
+        description="catalog.duckdb and catalog.sql: a view for each table of the lake.",
+        group_name="fleet",
+        kinds={"duckdb"},
+        owners=OWNERS,
+    )
+
+    @dg.multi_asset(
+        name="fleet_day", specs=[*specs, published], partitions_def=days_of(config), retry_policy=RETRY, pool="kvpressure_fleet"
+    )
+    def assets(context: dg.AssetExecutionContext, daily_job: DailyJob) -> Iterator[dg.MaterializeResult]:
+        config, day = daily_job.load(), date.fromisoformat(context.partition_key)
+        reduced = fleet_day.reduce_from(config, day, tell=context.log.debug)
+        context.log.info("reduced %s", ", ".join(map(str, reduced)) or "nothing: all of it is up to date")
+        with connect() as con:
+            names = [engine.name for engine in config.fleet()]
+            shown = _shown(con, config, day, names) if views(con, config, day, names) else {}
+            fleet_day.fleet_views(con, config, day)
+            for model in fleet_day.fleet_models().values():
+                metadata = table_metadata(model.name, dict(model.columns), con)
+                yield dg.MaterializeResult(asset_key=dg.AssetKey(["fleet", model.table]), metadata={**metadata, **shown})
+        catalog.publish(config.store)
+        metadata = {"dagster/uri": config.store.uri(catalog.DATABASE), "views": len(catalog.statements(config.store)) // 2 - 1}
+        yield dg.MaterializeResult(asset_key=published.key, metadata={**metadata, **shown})
+
+    return assets
+
+
+def _table(con: duckdb.DuckDBPyConnection, table: str, name: str) -> dict[str, Any]:
+    meanings = dict(models()[name].columns) if name in models() else {}
+    meanings |= {"day": "The day, in the lake's zone.", "run": "The engine, as the configuration names it."}
+    return table_metadata(f"days.{table}", meanings, con, made_by=name)
+
+
+def _shown(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines: list[str]) -> dict[str, Any]:
+    """The day in words and in a picture, on the page of every table."""
+    worst = con.sql("select run, verdict, max(severity) from days.verdicts where is_primary group by all order by all").fetchall()
+    picture = base64.b64encode(day_png(day, worst)).decode()
+    said = verdicts(config, day, engines)
+    more = [f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
+    return {
+        "verdict": dg.MetadataValue.md("\n".join(f"- {line}" for line in [*said[:SHOWN], *more])),
+        "picture": dg.MetadataValue.md(f"![the engines' day](data:image/png;base64,{picture})"),
+    }
+
+
+def _day_result(check: DayCheck, group: str, con: duckdb.DuckDBPyConnection, config: Config) -> dg.AssetCheckResult:
+    limit = getattr(config.thresholds, check.limit) if check.limit else None
+    found = broken(check, con, limit)
+    said = "\n".join(f"- {engine}: {how}" for engine, how in found[:SHOWN])
+    return dg.AssetCheckResult(
+        check_name=check.name,
+        asset_key=key(group, check.table),
+        passed=not found,
+        severity=dg.AssetCheckSeverity.ERROR if check.is_blocking else dg.AssetCheckSeverity.WARN,
+        description=f"{len({engine for engine, _ in found})} engines" if found else None,
+        metadata={"engines": dg.MetadataValue.md(said or "none"), **({"limit": limit} if limit is not None else {})},
+    )
+
+
+def _missing(group: str, engines: list[str], faults: list[str]) -> dg.AssetCheckResult:
+    said = [*faults, *(f"{engine}: no file of the day" for engine in engines)]
+    return dg.AssetCheckResult(
+        check_name=MISSING,
+        asset_key=key(group, "runs"),
+        passed=not said,
+        severity=dg.AssetCheckSeverity.ERROR if faults else dg.AssetCheckSeverity.WARN,
+        metadata={"engines": dg.MetadataValue.md("\n".join(f"- {each}" for each in said[:SHOWN]) or "none")},
+    )
