@@ -1,13 +1,16 @@
 """What the command line prints: an analysis on one screen, the line accounts of a parse, the formats.
 
-The verdict comes first, then its evidence, cost, victims, remedy, and what could not be told. Nothing is computed here that is
-not in `analysis.duckdb`; the report says the same with pictures.
+The verdict comes first, then its evidence, the run as small curves, cost, victims, remedy, and what could not be told. A screen
+is 80 columns by 40 lines: where there is more to say, the least of it stays out and the last line says so. Nothing is computed
+here that is not in `analysis.duckdb`; the report says the same with pictures, in the same words and colours (`charts.language`).
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -15,37 +18,95 @@ from typing import Any, Self
 import duckdb
 
 import parsers
+from pipelines.charts import language
+from pipelines.charts.language import PREEMPTION, QUEUEING, WORK, Tone, between, count, duration, percent
 from pipelines.duck import literal
 from pipelines.intake import Intake
 from pipelines.texttable import aligned, printable
 
-WIDTH = 80
+WIDTH, HEIGHT = 80, 40
+CURVE = 44  # columns of a curve
+STEPS = "▁▂▃▄▅▆▇█"
 WORTH_A_WORD = 20  # severity of 100 from which a verdict beside the primary one is shown
-ROWS_SHOWN = 6  # of a list that may be long; the report and the tables have all
+NAMES_SHOWN = 6  # of a list that may be long; the report and the tables have all
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 NO_EVENT = ("healthy", "insufficient_evidence")
 
 Row = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Block:
+    """Lines that stay or go together. Those of the highest rank go first; rank 0 stays."""
+
+    rank: int
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One quantity of the timeline as a small curve: its column, its tone, and what is said of its values."""
+
+    label: str
+    column: str
+    tone: Tone
+    reading: Callable[[Sequence[float]], str]
+
+
+CURVES = (
+    Curve("KV pool", "kv_usage_ratio", WORK, lambda values: f"{percent(max(values))} at most"),
+    Curve("waiting", "waiting", QUEUEING.tone, lambda values: f"{count(max(values))} at most"),
+    Curve("preemptions", "preemptions", PREEMPTION.tone, lambda values: f"{count(sum(values))} in all"),
+    Curve("between tokens", "itl_p99_s", PREEMPTION.tone, lambda values: f"{duration(max(values))} at most"),
+)
+Section = tuple[str, list[Block]]  # its title, or ""; without a block left it is not printed
+
+
 def text(database: Path, *, report: Path | None = None, colour: bool = False) -> str:
     """One screen for an analysis."""
     with Result(database) as result:
-        sections = [
-            *(
-                _engine(result, primary, colour=colour)
-                for primary in result.rows("verdicts", "is_primary", "severity desc, engine")
-            ),
-            _section("Waste", map(_waste, result.rows("waste", "tokens_best is not null and tokens_high > 0"))),
-            _section("Who paid", _victims(result)),
-            _section("Sweep", _sweeps(result)),
-            _section("Change", _changes(result)),
-            _section("Could not be told", _untold(result)),
-            _section("Data quality", _quality(result)),
+        primary = result.rows("verdicts", "is_primary", "severity desc nulls last, engine")
+        is_fleet = len(primary) > 1
+        hardest = primary[0]["engine"] if primary else None
+        sections: list[Section] = [
+            ("", list(_verdict(result, primary, colour=colour))),
+            ("", list(_curves(result, hardest, is_fleet=is_fleet, colour=colour))),
+            ("Work done twice", list(_waste(result))),
+            ("Who paid", list(_victims(result))),
+            ("Sweep", list(_sweeps(result))),
+            ("Change", list(_changes(result, is_fleet=is_fleet))),
+            ("Could not be told", list(_untold(result))),
+            ("Data quality", list(_quality(result))),
         ]
+    kept, left_out = _fitted(sections, HEIGHT - 2)
     if report is not None and report.exists():
-        sections.append(f"Report: {report}")
-    return "\n\n".join(section for section in sections if section)
+        more = f"\n  {count(left_out)} more lines of this are in it, and in summary.md beside it." if left_out else ""
+        kept.append(f"Report: {report}{more}")  # a path is not broken over lines: it is there to be copied
+    return "\n\n".join(kept)
+
+
+def _fitted(sections: Sequence[Section], room: int) -> tuple[list[str], int]:
+    """The sections as text in so many lines, and how many lines stayed out."""
+    ranks = sorted({block.rank for _, blocks in sections for block in blocks})
+    left_out = 0
+    kept = [(title, list(blocks)) for title, blocks in sections]
+    while _height(kept) > room and ranks and ranks[-1] > 0:
+        worst = [(blocks, place) for _, blocks in kept for place, block in enumerate(blocks) if block.rank == ranks[-1]]
+        if not worst:
+            ranks.pop()
+            continue
+        blocks, place = worst[-1]
+        left_out += len(blocks.pop(place).lines)
+    return [
+        "\n".join([*([title] if title else []), *(line for block in blocks for line in block.lines)])
+        for title, blocks in kept
+        if blocks
+    ], left_out
+
+
+def _height(sections: Iterable[tuple[str, Sequence[Block]]]) -> int:
+    """Lines of the sections, and an empty one after each."""
+    return sum(bool(title) + 1 + sum(len(block.lines) for block in blocks) for title, blocks in sections if blocks)
 
 
 def verdict_sentence(database: Path) -> str:
@@ -75,11 +136,6 @@ class Result:
     def __exit__(self, *_: object) -> None:
         self._con.close()
 
-    @property
-    def has_many_engines(self) -> bool:
-        """Whether an engine must be named."""
-        return len(self.rows("engines")) > 1
-
     def rows(self, table: str, where: str = "true", order: str = "all") -> list[Row]:
         """Rows of one table as dicts."""
         if table not in self._tables:
@@ -94,49 +150,116 @@ class Result:
 # sections of the screen
 
 
-def _engine(result: Result, primary: Row, *, colour: bool) -> str:
-    """The primary verdict of one engine with its evidence, and what else held."""
-    title = primary["verdict"].replace("_", " ").upper()
-    where = f"engine {primary['engine']}, " if result.has_many_engines else ""
-    when = _window(primary["window_start"], primary["window_end"])
-    heading = f"{title}  ({where}{when}severity {primary['severity']:.0f} of 100, confidence {primary['confidence']:.0%})"
-    lines = [f"{BOLD}{heading}{PLAIN}" if colour else heading, *_wrap(primary["summary"], indent="  ")]
-    for sentence in primary["evidence"] or []:
-        lines += _wrap(sentence, indent="    ", first="  - ")
-    for sentence in primary["evidence_against"] or []:
-        lines += _wrap(f"but: {sentence}", indent="    ", first="  - ")
+def _verdict(result: Result, primary: Sequence[Row], *, colour: bool) -> Iterator[Block]:
+    """The verdict of the run, or of its hardest pressed engine, with its evidence and what else held."""
+    if not primary:
+        yield Block(0, ["NO VERDICT", "  The inputs tell too little to say what happened."])
+        return
+    worst, others = primary[0], primary[1:]
+    if others:
+        kinds = Counter(language.word(language.VERDICTS, row["verdict"]).in_a_sentence for row in primary)
+        told = ", ".join(f"{number:,} {name}" for name, number in kinds.most_common())
+        yield Block(0, _wrap(f"{len(primary):,} engines: {told}. The hardest pressed:", indent="  ", first=""))
+    yield Block(0, _heading(worst, is_named=bool(others), colour=colour))
+    yield Block(0, _wrap(worst["summary"], indent="  "))
+    for place, sentence in enumerate(worst["evidence"] or []):
+        yield Block(1 if place < 2 else 3, _wrap(sentence, indent="    ", first="  - "))
+    for sentence in worst["evidence_against"] or []:
+        yield Block(1, _wrap(f"but: {sentence}", indent="    ", first="  - "))
     also = result.rows(
         "verdicts",
-        f"not is_primary and severity >= {WORTH_A_WORD} and engine = {literal(primary['engine'])}",
-        "severity desc, verdict",
+        f"not is_primary and severity >= {WORTH_A_WORD} and engine is not distinct from {_literal(worst['engine'])}",
+        "severity desc, verdict, window_start",
     )
-    for row in also[:ROWS_SHOWN]:
-        lines += _wrap(f"also {row['verdict'].replace('_', ' ')}: {row['summary']}", indent="    ", first="  ")
-    return "\n".join(lines)
+    for row in also[:NAMES_SHOWN]:
+        name = language.word(language.VERDICTS, row["verdict"]).in_a_sentence
+        yield Block(2, _wrap(_shortened(f"also {name}: {row['summary']}"), indent="    ", first="  "))
+    for row in others[:NAMES_SHOWN]:
+        if row["verdict"] not in NO_EVENT:
+            name = language.word(language.VERDICTS, row["verdict"]).in_a_sentence
+            told = f"then engine {row['engine']}: {name}, severity {row['severity']:.0f}: {row['summary']}"
+            yield Block(3, _wrap(_shortened(told), indent="    ", first="  "))
 
 
-def _section(title: str, lines: Iterable[str]) -> str:
-    """A title and its lines, wrapped; nothing where there are no lines."""
-    wrapped = [part for line in lines for part in _wrap(line.strip(), indent="     ", first=_indent(line))]
-    return "\n".join([title, *wrapped]) if wrapped else ""
+def _heading(row: Row, *, is_named: bool, colour: bool) -> list[str]:
+    word = language.word(language.VERDICTS, row["verdict"])
+    where = f"engine {row['engine']}, " if is_named else ""
+    severity = f"severity {row['severity']:.0f} of 100, " if row["severity"] is not None else ""
+    certain = f"confidence {percent(row['confidence'])}"
+    when = _window(row["window_start"], row["window_end"])
+    first, *rest = _wrap(f"{word.name.upper()}  ({where}{when}{severity}{certain})", indent="  ", first="")
+    return [f"{_tone(word.tone)}{BOLD}{first}{PLAIN}", *rest] if colour else [first, *rest]
 
 
-def _waste(row: Row) -> str:
-    tokens = _range(row["tokens_low"], row["tokens_best"], row["tokens_high"], "{:,.0f}")
-    said = [f"{row['kind'].replace('_', ' ')}: {tokens} tokens"]
-    if row["share_best"] is not None:
-        said.append(f"{_range(row['share_low'], row['share_best'], row['share_high'], '{:.1%}')} of all tokens computed")
-    if row["gpu_seconds_best"] is not None:
-        said.append(f"{_range(row['gpu_seconds_low'], row['gpu_seconds_best'], row['gpu_seconds_high'], '{:,.1f}')} GPU seconds")
-    if row["cost_best"] is not None:
-        said.append(f"{_range(row['cost_low'], row['cost_best'], row['cost_high'], '{:,.4f}')} USD")
-    return ", ".join(said)
+def _curves(result: Result, engine: str | None, *, is_fleet: bool, colour: bool) -> Iterator[Block]:
+    """The run of one engine as small curves, each from 0 to its own highest value."""
+    rows = result.rows("timeline", f"engine is not distinct from {_literal(engine)}", "bucket_at")
+    if len(rows) < 3:
+        return
+    drawn = [_curve(rows, curve, colour=colour) for curve in CURVES]
+    shown = [line for line in drawn if line]
+    if shown:
+        ends = (rows[0]["bucket_at"], rows[-1]["bucket_at"])
+        form = "%H:%M:%S" if ends[0].date() == ends[1].date() else "%d %b %H:%M"
+        first, last = (f"{end:{form}}" for end in ends)
+        axis = f"  {'':<16}{first}{last:>{CURVE - len(first)}} UTC"
+        yield Block(1, [*shown[:3], axis])
+        yield Block(3, shown[3:])
+        if is_fleet:
+            yield Block(3, _wrap(f"Curves of engine {engine}.", indent="  "))
 
 
-def _victims(result: Result) -> Iterator[str]:
+def _curve(rows: Sequence[Row], of: Curve, *, colour: bool) -> str:
+    """`label  ▁▂▇█▂  reading`; "" where no input tells it, or where it was nothing throughout."""
+    values = [row[of.column] for row in rows]
+    known = [value for value in values if value is not None]
+    if not known or not max(known):
+        return ""
+    curve = spark(values, CURVE)
+    return f"  {of.label:<16}{f'{_tone(of.tone)}{curve}{PLAIN}' if colour else curve}  {of.reading(known)}"
+
+
+def spark(values: Sequence[float | None], columns: int) -> str:
+    """A curve of so many columns, the highest of each column's values as one of eight steps; blank where none is known."""
+    highest = max((value for value in values if value is not None), default=0) or 1
+    cells = []
+    for place in range(columns):
+        start, end = place * len(values) // columns, -(-(place + 1) * len(values) // columns)
+        known = [value for value in values[start:end] if value is not None]
+        cells.append(STEPS[round((len(STEPS) - 1) * max(known) / highest)] if known else " ")
+    return "".join(cells)
+
+
+def _waste(result: Result) -> Iterator[Block]:
+    """Tokens processed again by kind, over all engines; shares only where one engine's are meant."""
+    for row in result.ask(
+        """
+        select kind, sum(tokens_low), sum(tokens_best), sum(tokens_high), sum(gpu_seconds_best), sum(cost_best),
+            if(count(*) = 1, any_value(share_best), null), string_agg(distinct told_by, ', ' order by told_by)
+        from waste
+        where tokens_best is not null and tokens_high > 0
+        group by kind
+        order by 3 desc, kind
+        """,
+        "waste",
+    ):
+        kind, low, best, high, gpu_seconds, cost, share, told_by = row
+        spread = between(low, high)
+        said = [f"{language.word(language.WASTE_KINDS, kind).name}: {count(best)}{f' ({spread})' if spread else ''} tokens"]
+        said += [f"{percent(share)} of all computed"] if share is not None else []
+        said += [f"{duration(gpu_seconds)} of GPU time"] if gpu_seconds is not None else []
+        said += [f"{cost:,.4f} USD"] if cost is not None else []
+        yield Block(1, _wrap(f"{', '.join(said)}. Told by {told_by}.", indent="    ", first="  "))
+
+
+def _victims(result: Result) -> Iterator[Block]:
     """Preemptions, pauses by cause, and time in the queue by cause."""
-    for row in result.rows("preemptions", "count_high > 0"):
-        yield f"preemptions: {_range(row['count_low'], row['count_best'], row['count_high'], '{:,.0f}')}"
+    for low, best, high in result.ask(
+        "select sum(count_low), sum(count_best), sum(count_high) from preemptions having sum(count_high) > 0", "preemptions"
+    ):
+        spread = between(low, high)
+        told = f"{count(best)}{f' ({spread})' if spread else ''}" if best is not None else spread or count(high)
+        yield Block(1, _wrap(f"Preemptions: {told}.", indent="    ", first="  "))
     pauses = result.ask(
         """
         select cause, count(*), count(distinct (source_file, request_index, request_id)), sum(duration_s), max(duration_s)
@@ -144,63 +267,80 @@ def _victims(result: Result) -> Iterator[str]:
         """,
         "stalls",
     )
-    for cause, count, requests, total, longest in pauses:
-        said = f"{count} pauses in {requests} requests, {total:,.1f} s in all, the longest {longest:.1f} s"
-        yield f"paused by {cause.replace('_', ' ')}: {said}"
+    for place, (cause, pauses_seen, requests, seconds, longest) in enumerate(pauses):
+        name = language.word(language.PAUSE_CAUSES, cause).in_a_sentence
+        many = f"{_plural(pauses_seen, 'pause')} in {_plural(requests, 'answer')}"
+        told = f"Paused, {name}: {many}, {duration(seconds)} in all, the longest {duration(longest)}."
+        yield Block(3 if place else 1, _wrap(told, indent="    ", first="  "))
     queued = result.ask(
         "select cause, sum(seconds), sum(request_seconds) from queue_time group by cause having sum(seconds) > 0 order by 2 desc",
         "queue_time",
     )
-    for cause, seconds, request_seconds in queued:
-        of_requests = f", {request_seconds:,.1f} request-seconds before a first token" if request_seconds else ""
-        yield f"queue behind {cause.replace('_', ' ')}: {seconds:,.1f} s{of_requests}"
+    for place, (cause, seconds, request_seconds) in enumerate(queued):
+        name = language.word(language.QUEUE_CAUSES, cause).in_a_sentence
+        waits = f", {duration(request_seconds)} summed over the requests" if request_seconds else ""
+        yield Block(3 if place else 1, _wrap(f"Queue, {name}: {duration(seconds)}{waits}.", indent="    ", first="  "))
 
 
-def _changes(result: Result) -> Iterator[str]:
+def _changes(result: Result, *, is_fleet: bool) -> Iterator[Block]:
     """What to change: the first recommendation in full, the others by their title."""
     rows = result.rows("recommendations", order="rank, engine")
-    for number, row in enumerate(rows, start=1):
+    if is_fleet:  # the same advice for many engines is one line
+        alike = Counter((row["title"], row["setting"]) for row in rows)
+        rows = [{**row, "alike": alike.pop(key)} for row in rows if (key := (row["title"], row["setting"])) in alike]
+    for number, row in enumerate(rows[:NAMES_SHOWN], start=1):
         setting = f" ({row['setting']}: {row['from_value'] or 'not known'} -> {row['to_value']})" if row["setting"] else ""
-        where = f", engine {row['engine']}" if result.has_many_engines else ""
-        yield f"{number}. {row['title']}{setting}{where}."
+        where = f", engine {row['engine']}" if is_fleet else ""
+        where += f" and {row['alike'] - 1:,} more" if is_fleet and row["alike"] > 1 else ""
+        yield Block(0 if number <= 3 else 3, _wrap(f"{number}. {row['title']}{setting}{where}.", indent="     ", first="  "))
         if number == 1:
-            for label, column in (("Effect", "expected_effect"), ("Trade-off", "trade_off"), ("Verify", "verify_by")):
+            for rank, label, column in (
+                (1, "Effect", "expected_effect"),
+                (2, "Trade-off", "trade_off"),
+                (3, "Verify", "verify_by"),
+            ):
                 if row[column]:
-                    yield f"   {label}: {row[column]}"
+                    yield Block(rank, _wrap(_shortened(f"{label}: {row[column]}", 3), indent="     "))
 
 
-def _sweeps(result: Result) -> Iterator[str]:
+def _sweeps(result: Result) -> Iterator[Block]:
     """Where each sweep bends, and what it could not tell."""
     rows = result.rows("sweep_knee", order="sweep, dimension")
     for row in rows:
-        yield f"{row['sweep']}: {row['summary']}" if len(rows) > 1 else row["summary"]
-        yield from (f"  {remark}" for remark in row["remarks"])
+        told = f"{row['sweep']}: {row['summary']}" if len(rows) > 1 else row["summary"]
+        yield Block(2 if row["knee_level"] is not None else 3, _wrap(_shortened(told, 4), indent="    ", first="  "))
+        yield from (Block(4, _wrap(remark, indent="    ")) for remark in row["remarks"] or [])
 
 
-def _untold(result: Result) -> Iterator[str]:
+def _untold(result: Result) -> Iterator[Block]:
     """What the inputs do not carry: counts and amounts that are NULL, and what to record next time."""
-    for row in result.rows("preemptions", "count_best is null"):
-        yield f"preemptions: {row['method'] or 'no input counts them'}"
-    for row in result.rows("waste", "tokens_best is null"):
-        yield f"{row['kind'].replace('_', ' ')}: {row['method'] or 'no input tells it'}"
-    missing = [
-        sentence for row in result.rows("verdicts", order="is_primary desc, severity desc") for sentence in row["missing"] or []
+    told = [f"Preemptions: {language.reason_untold(row)}." for row in result.rows("preemptions", "count_best is null", "engine")]
+    told += [
+        f"{language.word(language.WASTE_KINDS, row['kind']).name}: {language.reason_untold(row)}."
+        for row in result.rows("waste", "tokens_best is null", "kind, engine")
     ]
-    yield from dict.fromkeys(missing)
+    told += [
+        sentence
+        for row in result.rows("verdicts", "len(missing) > 0", "is_primary desc, severity desc, engine, verdict")
+        for sentence in row["missing"]
+    ]
+    for place, sentence in enumerate(dict.fromkeys(told)):
+        yield Block(1 if place < 2 else 4, _wrap(sentence, indent="    ", first="  "))
 
 
-def _quality(result: Result) -> Iterator[str]:
+def _quality(result: Result) -> Iterator[Block]:
     rows = result.rows(
         "data_quality", "flag <> 'not_recognised'", "severity = 'error' desc, severity = 'warning' desc, flag, source"
     )
+    for place, row in enumerate(rows[: 2 * NAMES_SHOWN]):
+        where = f"{row['source']}: " if row["source"] and not (row["detail"] or "").startswith(row["source"]) else ""
+        rank = {"error": 1, "warning": 2}.get(row["severity"], 4) + (1 if place >= 2 else 0)
+        told = f"{where}{row['detail'] or row['flag'].replace('_', ' ')}"
+        yield Block(rank, _wrap(_shortened(told), indent="    ", first="  "))
     others = [row["source"] for row in result.rows("data_quality", "flag = 'not_recognised'")]
     if others:
-        yield f"of another kind, left out: {', '.join(others[:ROWS_SHOWN])}{', …' if len(others) > ROWS_SHOWN else ''}"
-    for row in rows[:ROWS_SHOWN]:
-        where = f"{row['source']}: " if row["source"] and not (row["detail"] or "").startswith(row["source"]) else ""
-        yield f"{where}{row['detail'] or row['flag'].replace('_', ' ')}"
-    if len(rows) > ROWS_SHOWN:
-        yield f"and {len(rows) - ROWS_SHOWN} more in the table data_quality"
+        told = f"Of another kind, left out: {', '.join(others[:NAMES_SHOWN])}{', …' if len(others) > NAMES_SHOWN else ''}"
+        yield Block(4, _wrap(told, indent="    ", first="  "))
 
 
 # words about what was read
@@ -254,26 +394,26 @@ def formats() -> str:
 # small parts
 
 
-def _range(low: float | None, best: float | None, high: float | None, form: str) -> str:
-    """`best (low to high)`, or `best` where the range has no width."""
-    told = [form.format(value) for value in (low, best, high) if value is not None]
-    if len(set(told)) <= 1:
-        return told[0] if told else "not known"
-    bounds = f"{form.format(low) if low is not None else '?'} to {form.format(high) if high is not None else '?'}"
-    return f"{form.format(best)} ({bounds})" if best is not None else bounds
-
-
 def _window(start: datetime | None, end: datetime | None) -> str:
-    if start is None or end is None:
-        return ""
-    return (
-        f"{start:%H:%M:%S} to {end:%H:%M:%S} UTC, " if start.date() == end.date() else f"{start:%F %H:%M} to {end:%F %H:%M} UTC, "
-    )
+    return f"{language.window(start, end)} UTC, " if start is not None and end is not None else ""
 
 
-def _indent(line: str) -> str:
-    """Two spaces, and those the line itself begins with."""
-    return "  " + " " * (len(line) - len(line.lstrip()))
+def _plural(number: int, noun: str) -> str:
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def _tone(tone: Tone) -> str:
+    """What makes a terminal of 256 colours write in a tone."""
+    return f"\x1b[38;5;{tone.ansi}m"
+
+
+def _literal(name: str | None) -> str:
+    return "null" if name is None else literal(name)
+
+
+def _shortened(words: str, lines: int = 2) -> str:
+    """Cut after a word so that it fills so many lines at most."""
+    return textwrap.shorten(words, lines * (WIDTH - 8), placeholder=" …")
 
 
 def _wrap(words: str | None, *, indent: str, first: str | None = None) -> list[str]:

@@ -46,17 +46,17 @@ select $run, engine, timestamptz '2026-11-29 13:08:00+00' as window_start, times
     ['KV usage at most 35 %.'] as evidence, []::varchar[] as evidence_against, []::varchar[] as missing, null::timestamptz as peak_at from names;
 
 create table preemptions as select $run as run, engine, 49.0::double as count_low, 51.0::double as count_best, 53.0::double as count_high,
-    'counter' as method from names;
+    'preemption_counter' as method, 'the preemption counter of /metrics' as told_by from names;
 
 create table waste as
 select $run as run, engine, 'preemption_recompute' as kind, 30120::bigint as tokens_low, 38412::bigint as tokens_best, 45800::bigint as tokens_high,
     0.095::double as share_low, 0.121::double as share_best, 0.144::double as share_high, 11.0::double as gpu_seconds_low,
     14.2::double as gpu_seconds_best, 17.0::double as gpu_seconds_high, 0.008::double as cost_low, 0.0104::double as cost_best,
-    0.0125::double as cost_high, 'replay' as method, 'counters and requests' as evidence from names
+    0.0125::double as cost_high, 'replay' as method, 'a replay of the recorded requests' as told_by, 'counters and requests' as evidence from names
 union all by name
-select $run, engine, 'prefix_refill' as kind, 0::bigint as tokens_low, 5200::bigint as tokens_best, 21000::bigint as tokens_high, 'counters' as method from names
+select $run, engine, 'prefix_refill' as kind, 0::bigint as tokens_low, 5200::bigint as tokens_best, 21000::bigint as tokens_high, 'capacity_bound' as method, 'what was computed beyond the pool''s size: a bound, no more' as told_by from names
 union all by name
-select $run, engine, 'offload_restore' as kind, 'no input tells it' as method from names;
+select $run, engine, 'offload_restore' as kind, 'not_told' as method, 'no input' as told_by from names;
 
 create table queue_time as from (
     select $run as run, engine, unnest(['kv_capacity', 'max_num_seqs', 'unknown', 'deferred']) as cause,

@@ -99,6 +99,11 @@ class Word:
     tone: Tone
     event: Event | None = None
 
+    @property
+    def in_a_sentence(self) -> str:
+        """The name in small letters; `KV room` keeps its capitals."""
+        return self.name if self.name[:2].isupper() else self.name[0].lower() + self.name[1:]
+
 
 VERDICTS = {
     "preemption": Word("Preemption", PREEMPTION.tone, PREEMPTION),

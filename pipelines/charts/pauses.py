@@ -133,7 +133,7 @@ def _who(row: Row) -> str:
 def _answer(causes: Sequence[Row]) -> str:
     told = []
     for row in causes[:3]:
-        name = language.word(PAUSE_CAUSES, row["cause"]).name.lower()
+        name = language.word(PAUSE_CAUSES, row["cause"]).in_a_sentence
         requests = f"{count(row['requests'])} request{'' if row['requests'] == 1 else 's'}"
         told.append(f"{requests} paused by {name}, {duration(row['total_s'])} in all, {duration(row['longest_s'])} at most.")
     return " ".join(told)

@@ -299,7 +299,7 @@ def _time_answer(rows: Sequence[Row]) -> str:
         return ""
     slowest = rows[-1]
     parts = sorted(((slowest[part] or 0, PARTS[part][0]) for part in PARTS if part in slowest), reverse=True)
-    share, name = parts[0][0] / slowest["whole_s"] if slowest["whole_s"] else None, parts[0][1].lower()
+    share, name = parts[0][0] / slowest["whole_s"] if slowest["whole_s"] else None, parts[0][1][0].lower() + parts[0][1][1:]
     return f"The slowest tenth took {duration(slowest['whole_s'])} on average: {percent(share)} of it {name}."
 
 

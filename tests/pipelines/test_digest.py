@@ -1,0 +1,76 @@
+"""The screen of an analysis: it fits, it says the same without colour, and many engines cost no more queries than two."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pipelines import digest
+from pipelines.charts import language
+from tests import synthetic
+from tests.conftest import SAMPLES
+
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def test_a_run_that_has_much_to_say_fits_one_screen(tmp_path):
+    long = """
+        update verdicts set evidence = list_transform(range(12), lambda n: 'Sentence ' || n || repeat(' of some length', 9)),
+            missing = ['Record this next time.', 'And this.'];
+        update recommendations set expected_effect = repeat('It would be better. ', 40), verify_by = repeat('Look. ', 60);
+    """
+    analysis = synthetic.analysis(tmp_path, afterwards=long)
+    (tmp_path / "report.html").touch()
+    screen = digest.text(analysis, report=tmp_path / "report.html")
+    lines = screen.splitlines()
+    assert len(lines) <= digest.HEIGHT
+    assert max(len(line) for line in lines if not line.startswith("Report: ")) <= digest.WIDTH
+    for told in (
+        "PREEMPTION",
+        "51 running requests",
+        "1. Run fewer requests at once",
+        "more lines of this are in it",
+        "Could not be told",
+    ):
+        assert told in screen
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_every_sample_fits_one_screen(sample, analyze_sample):
+    lines = digest.text(analyze_sample(sample).analysis.database).splitlines()
+    assert len(lines) <= digest.HEIGHT
+    assert max(map(len, lines)) <= digest.WIDTH
+
+
+def test_colour_adds_nothing_but_colour_and_names_the_event_in_its_own(tmp_path):
+    analysis = synthetic.analysis(tmp_path)
+    plain, coloured = (digest.text(analysis, colour=colour) for colour in (False, True))
+    assert "\x1b" not in plain
+    assert ESCAPES.sub("", coloured) == plain
+    assert coloured.startswith(f"\x1b[38;5;{language.PREEMPTION.tone.ansi}m")
+
+
+def test_what_no_input_tells_is_blank_in_a_curve_and_nothing_is_the_lowest_step():
+    assert digest.spark([0, 7, None, 3.5], 4) == "▁█ ▅"
+    assert digest.spark([0, 0, 0, 9], 2) == "▁█", "a column shows its highest value"
+    assert digest.spark([4], 3) == "███"
+
+
+def test_thousands_of_engines_are_counted_and_cost_no_query_each(tmp_path, monkeypatch):
+    asked = []
+    rows = digest.Result.rows
+    monkeypatch.setattr(digest.Result, "rows", lambda self, *args, **kwargs: asked.append(args) or rows(self, *args, **kwargs))
+    few = digest.text(synthetic.analysis(tmp_path / "few", engines=("a/0", "b/0")))
+    number = len(asked)
+    many = digest.text(synthetic.analysis(tmp_path / "many", engines=tuple(f"node{n}/0" for n in range(2000))))
+    assert len(asked) == 2 * number
+    assert few.startswith("2 engines: 2 preemption. The hardest pressed:")
+    assert many.startswith("2,000 engines: 2,000 preemption.")
+    assert "1. Run fewer requests at once (max_num_seqs: 32 -> 16), engine node0/0 and 1,999 more." in " ".join(many.split())
+    assert len(many.splitlines()) <= digest.HEIGHT
+
+
+def test_hostile_names_steer_no_terminal(tmp_path):
+    analysis = synthetic.analysis(tmp_path, engines=("a/0", "b\x1b[2J/0"), hostile="\x1b]0;owned\x07\n\n")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", digest.text(analysis))
