@@ -42,9 +42,11 @@ dev: $(VENV)/.dev
 schema: $(VENV)/.dev
 	@$(BIN)/python -m tests.summary_schema
 
-# The two programs that tests drive and pip does not carry: a browser for the report, ripgrep as the floor of the speed tests.
+# The programs that tests drive and pip does not carry: a browser for the report, ripgrep as the floor of the speed tests,
+# Prometheus (with its promtool) for what is taken from one.
 test-tools:
 	@missing=""; command -v chromium >/dev/null || missing="$$missing chromium"; command -v rg >/dev/null || missing="$$missing ripgrep"; \
+	command -v prometheus >/dev/null || missing="$$missing prometheus"; \
 	if [ -n "$$missing" ]; then \
 		root=""; [ "$$(id -u)" = 0 ] || root=sudo; \
 		if command -v apt-get >/dev/null; then \
