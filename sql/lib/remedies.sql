@@ -2,7 +2,7 @@
 --
 -- Two tables, each the only place of its knowledge. `remedies` knows causes and consequences and no engine;
 -- `engine_settings_known` knows engines and versions and no cause. What a lever's value should be is worked out in
--- advice.recommendations, from the run. Not in here, on purpose: a longer or shorter max_model_len (a paged pool reserves nothing
+-- advice.levers_of_*, from the run. Not in here, on purpose: a longer or shorter max_model_len (a paged pool reserves nothing
 -- for it), swap_space and preemption_mode (gone from vLLM), another replica (that is buying, not setting).
 
 -- verdict: what happened. lever: what to do. preference: the order in which levers are offered, lowest first. title, trade_off,

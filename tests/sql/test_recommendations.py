@@ -25,12 +25,16 @@ def nothing(tmp_path_factory) -> Lake:
 
 @pytest.fixture
 def sql(sql, nothing):
-    """A table that a test does not give is empty here: what it would be made of is of no concern."""
+    """A table that a test does not give is empty here, what it would be made of is of no concern; but the steps from verdicts to
+    advice are made.
+    """
     sql._empty, made = nothing, sql._make
 
     def make(table, lake):
         for read in models()[table].reads if lake is not nothing else ():
-            if not lake.has(read):
+            if read.startswith("advice.") and read != "advice.verdicts":
+                make(read, lake)  # every time: what it reads may have been given anew
+            elif not lake.has(read):
                 sql._schema(read)
                 lake.put(read, lambda path, read=read: shutil.copy(nothing.path(read), path))
         made(table, lake)

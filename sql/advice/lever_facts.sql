@@ -1,0 +1,233 @@
+-- Everything that the value of a lever may be worked out from: one row for each verdict that is advised on.
+--
+-- Only verdicts that matter (severity 20 or more, or the primary one) are advised on; `healthy` and `insufficient_evidence` are
+-- not: what to record next time stands in verdicts.missing. NULL where no input says.
+--
+-- grain: engine, verdict
+-- column: engine                 | Engine.
+-- column: verdict                | The verdict to be answered.
+-- column: severity               | Its worst severity, 0 to 100.
+-- column: is_primary             | Whether it is the engine's primary verdict.
+-- column: seconds                | Seconds in which its signs held.
+-- column: window_s               | Seconds of its windows.
+-- column: mean_running           | Mean requests running in them.
+-- column: mean_waiting           | Mean requests waiting in them.
+-- column: max_running            | Most requests running in them.
+-- column: max_waiting            | Most requests waiting in them.
+-- column: preemptions            | Preemptions counted in them.
+-- column: first_tokens           | Requests that got their first token in them.
+-- column: queued_s               | Mean wait before the first run of the requests that ended in them.
+-- column: prompt_tokens          | Prompt tokens computed in them.
+-- column: generation_tokens      | Tokens generated in them.
+-- column: lost_s                 | Inter-token time above the median of slow gaps in them.
+-- column: decode_s               | Inter-token time in them.
+-- column: missed_tokens          | Prompt tokens that would have been found at the best earlier hit ratio.
+-- column: hit_ratio              | Share of the prompt tokens looked up that the prefix cache had, in them.
+-- column: best_hit_ratio         | The best earlier such share.
+-- column: watermark              | vLLM's setting of that name.
+-- column: conservativeness       | SGLang's schedule_conservativeness.
+-- column: reserves_whole_prompt  | vLLM's scheduler_reserve_full_isl.
+-- column: has_fixed_pool         | Whether the pool's size was given in blocks or tokens: memory settings do not change it then.
+-- column: long_prompt_cap        | vLLM's long_prefill_token_threshold.
+-- column: max_loras              | Adapters that may be in a batch.
+-- column: has_lora               | Whether the engine serves LoRA adapters.
+-- column: has_host_tier          | Whether a tier in host memory is set.
+-- column: capacity_policy        | TensorRT-LLM's capacity_scheduler_policy.
+-- column: device                 | Kind of device the engine runs on.
+-- column: weights_gib            | Memory that the weights take on a GPU.
+-- column: kv_cache_memory_gib    | Memory that the KV pool takes on a GPU.
+-- column: pool_tokens            | Tokens that the pool holds, for this estimate.
+-- column: held_tokens            | Tokens that a running sequence holds, on average.
+-- column: held_deviation_tokens  | Their standard deviation.
+-- column: fits_on_average        | Sequences that fit the pool on average.
+-- column: fits_95                | Sequences that fit it 95 % of the time.
+-- column: fits_99                | Sequences that fit it 99 % of the time.
+-- column: method                 | How that was told (core.pool_demand).
+-- column: prompt_share           | Share of prompt in what a sequence holds.
+-- column: prompt_mean            | Mean prompt tokens of a request.
+-- column: output_mean            | Mean output tokens of a request.
+-- column: output_p90             | 90th percentile of output tokens.
+-- column: engine_kind            | vllm, sglang and so on.
+-- column: max_num_seqs           | Requests that may run at once.
+-- column: max_num_seqs_source    | argument or inferred.
+-- column: running_limit          | That, or the most seen running.
+-- column: max_num_batched_tokens | Tokens that a step may have.
+-- column: kv_connector           | KV connector in use.
+-- column: kv_cache_dtype         | Type of the KV entries.
+-- column: kv_capacity_tokens     | Tokens that the KV pool holds.
+-- column: num_gpu_blocks         | Blocks of the KV pool.
+-- column: tensor_parallel_size   | GPUs that the weights are split over.
+-- column: gpu_memory_utilization | Share of GPU memory that the engine may use.
+-- column: free_memory_ratio      | Share of GPU memory free at the fullest moment seen.
+-- column: repeated_share         | Share of all tokens that preemption had computed again.
+-- column: evicted_tokens         | Tokens of reusable blocks that were reclaimed.
+-- column: gap_s                  | Usual time between two tokens of an answer.
+-- column: generated_per_s        | Tokens generated per second in the verdict's windows.
+-- column: in_house               | Mean requests running and waiting in them.
+-- column: heaviest_prompts       | Sentence: prompts of which lengths held most of the pool.
+-- column: heaviest_outputs       | Sentence: answers of which lengths held most of the pool.
+-- column: fit_sentence           | Sentence: how many sequences fit the pool.
+-- check:  severity between 0 and 100 | A scale.
+with told as (
+    select engine, verdict, max(severity) as severity, bool_or(is_primary) as is_primary
+    from advice.verdicts
+    where verdict not in ('healthy', 'insufficient_evidence')
+    group by engine, verdict
+    having max(severity) >= 20 or bool_or(is_primary)
+),
+
+settings as (
+    select
+        engine,
+        max(try_cast(value_text as double)) filter (where key = 'watermark') as watermark,
+        max(try_cast(value_text as double)) filter (where key = 'schedule_conservativeness') as conservativeness,
+        bool_or(try_cast(value_text as boolean)) filter (where key = 'scheduler_reserve_full_isl') as reserves_whole_prompt,
+        bool_or(key in ('num_gpu_blocks_override', 'max_total_tokens')) as has_fixed_pool,
+        max(try_cast(value_text as bigint)) filter (where key = 'long_prefill_token_threshold') as long_prompt_cap,
+        max(try_cast(value_text as bigint)) filter (where key in ('max_loras', 'max_loras_per_batch')) as max_loras,
+        bool_or(key in ('max_loras', 'max_loras_per_batch') or (key = 'enable_lora' and value_text = 'True')) as has_lora,
+        bool_or(key in ('kv_offloading_size', 'hicache_size') and value_text <> '0') as has_host_tier,
+        max(value_text) filter (where key = 'capacity_scheduler_policy') as capacity_policy,
+        max(value_text) filter (where key = 'device') as device,
+        max(try_cast(value_text as double)) filter (where key = 'weights_gib') as weights_gib,
+        max(try_cast(value_text as double)) filter (where key = 'kv_cache_memory_gib') as kv_cache_memory_gib,
+    from core.engine_settings
+    group by engine
+),
+
+spells as (
+    select
+        engine,
+        verdict,
+        sum(seconds) as seconds,
+        sum(seconds_between(window_start, window_end)) as window_s,
+        ratio(sum(mean_running * seconds), sum(seconds) filter (where mean_running is not null)) as mean_running,
+        ratio(sum(mean_waiting * seconds), sum(seconds) filter (where mean_waiting is not null)) as mean_waiting,
+        max(max_running) as max_running,
+        max(max_waiting) as max_waiting,
+        sum(preemptions) as preemptions,
+        sum(first_tokens) as first_tokens,
+        ratio(sum(queued_s), sum(queued_requests)) as queued_s,
+        sum(prompt_tokens) as prompt_tokens,
+        sum(generation_tokens) as generation_tokens,
+        sum(lost_s) as lost_s,
+        sum(decode_s) as decode_s,
+        sum(missed_tokens) as missed_tokens,
+        ratio(sum(hit_tokens), sum(queried_tokens)) as hit_ratio,
+        max(best_hit_ratio) as best_hit_ratio,
+    from marts.spell_facts
+    group by engine, verdict
+),
+
+-- the lengths under pressure, where enough requests show them (20: a mean is then known to about a tenth), else those of the run
+demand as (
+    select distinct on (engine) *
+    from core.pool_demand
+    where scope = 'run' or (scope = 'pressure' and requests >= 20)
+    order by engine, scope = 'pressure' desc
+),
+
+lengths as (
+    select distinct on (engine) *
+    from core.sequence_lengths
+    where scope = 'run' or (scope = 'pressure' and requests >= 20)
+    order by engine, scope = 'pressure' desc
+),
+
+-- where no lengths are known: the mix of prompt and generated tokens the engine worked off
+mixes as (
+    select
+        engine,
+        ratio(
+            sum(prompt_tokens_per_s * bucket_s),
+            sum(prompt_tokens_per_s * bucket_s) + sum(generation_tokens_per_s * bucket_s) / 2
+        ) as prompt_share,
+    from marts.timeline
+    group by engine
+),
+
+repeated as (
+    select engine, share_best from marts.waste where kind = 'preemption_recompute'
+),
+
+evicted as (
+    select engine, sum(evicted_tokens) as evicted_tokens from marts.evictions group by engine
+),
+
+usual as (
+    select engine, median(median_gap_s) as gap_s from core.interference_intervals where gaps > 0 group by engine
+),
+
+-- the class of lengths that held most of the pool, of those that held clearly more of it than their number lets expect
+heaviest as (
+    select distinct on (engine, verdict, dimension)
+        engine,
+        verdict,
+        dimension,
+        format(
+            '{}s of {} to {} tokens are {:.0f} % of the requests and held {:.0f} % of the pool-seconds.',
+            case dimension when 'prompt' then 'Prompt' else 'Answer' end,
+            spoken_count(from_tokens), spoken_count(to_tokens), 100 * request_share, 100 * pool_share
+        ) as sentence,
+    from marts.pressure_sources
+    where pool_share >= request_share + 0.1
+    order by engine, verdict, dimension, pool_share desc
+)
+
+select
+    told.*,
+    spells.* exclude (engine, verdict),
+    settings.* exclude (engine),
+    demand.* exclude (engine, scope, requests, prompt_share),
+    coalesce(demand.prompt_share, mixes.prompt_share) as prompt_share,
+    lengths.prompt_mean,
+    lengths.output_mean,
+    lengths.output_p90,
+    engines.engine_kind,
+    engines.max_num_seqs,
+    engines.max_num_seqs_source,
+    coalesce(engines.max_num_seqs, spells.max_running) as running_limit,
+    engines.max_num_batched_tokens,
+    engines.kv_connector,
+    engines.kv_cache_dtype,
+    engines.kv_capacity_tokens,
+    engines.num_gpu_blocks,
+    engines.tensor_parallel_size,
+    engines.gpu_memory_utilization,
+    gpu_memory.free_memory_ratio,
+    repeated.share_best as repeated_share,
+    evicted.evicted_tokens,
+    usual.gap_s,
+    ratio(spells.generation_tokens, spells.window_s) as generated_per_s,
+    spells.mean_running + spells.mean_waiting as in_house,
+    prompts.sentence as heaviest_prompts,
+    outputs.sentence as heaviest_outputs,
+    coalesce(
+        format(
+            '{} sequences {} fit the pool of {} tokens 95 % of the time, {} of them 99 % of it: one holds {:.0f} tokens, '
+            'give or take {:.0f}.',
+            demand.fits_95,
+            case demand.method when 'usage' then 'as large as those that ran' else 'of this run''s lengths' end,
+            spoken_count(demand.pool_tokens), demand.fits_99, demand.held_tokens, demand.held_deviation_tokens
+        ),
+        format('{} sequences as large as those that ran fit the pool 95 % of the time.', demand.fits_95)
+    ) as fit_sentence,
+from told
+inner join core.engines using (engine)
+left join spells using (engine, verdict)
+left join settings using (engine)
+left join demand using (engine)
+left join lengths using (engine)
+left join core.gpu_memory using (engine)
+left join mixes using (engine)
+left join repeated using (engine)
+left join evicted using (engine)
+left join usual using (engine)
+left join heaviest as prompts
+    on prompts.engine = told.engine and prompts.verdict = told.verdict and prompts.dimension = 'prompt'
+left join heaviest as outputs
+    on outputs.engine = told.engine and outputs.verdict = told.verdict and outputs.dimension = 'output'
+-- a resumed request is prefilled again: without the preemptions part of the slow steps goes by itself
+where told.verdict <> 'prefill_interference'
+    or told.engine not in (select engine from told where verdict = 'preemption')
+order by told.engine, told.verdict
