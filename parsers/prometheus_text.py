@@ -6,9 +6,11 @@ r"""Prometheus text exposition and OpenMetrics: one scrape of `/metrics`, or man
     vllm:num_preemptions_total{engine="0",model_name="m"} 30.0
     vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="m"} 200.0 1760000015000
     vllm:request_success_total{finished_reason="stop"} 7 # {trace_id="4bf9"} 1.0 1760000015.1
+    {__name__="vllm:num_preemptions_total", engine="0", instance="gpu-1:8000", job="vllm"} 30 1760000015000
 
 Each sample becomes a row of `metric_samples`; `vllm:cache_config_info` also gives `engine_config`, once per set of values.
-A sample's time is its own third field (milliseconds, or seconds in OpenMetrics), else that of its scrape, else null.
+A sample's time is its own third field (milliseconds, or seconds in OpenMetrics), else that of its scrape, else null. The last
+form is what `promtool tsdb dump` prints; native histograms, which it prints in a line each, are ignored.
 
 A scrape's time is what the recording loop wrote above it: a line that is no sample, with or without `#`, made of words such as
 `scrape_unix_ms`, `timestamp:` or `fetched at` (or none), a time, and at most decoration behind it. The time is a Unix time (10
@@ -31,16 +33,23 @@ from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import unix_microseconds
 
 MAX_REMEMBERED = 200_000  # distinct texts; beyond it the memory starts afresh
+MOST_LABELS = 256  # of one series; the most that an engine and all relabelling give it is some thirty
 MAX_TIME_LINE = 200  # bytes; a time is short, and a long line costs the pattern much
 NOT_KEPT = -1
 
 _NAME = rb"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _LABELS = rb'\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*\}'
 _SAMPLE = re.compile(
-    rb"((" + _NAME + rb")[ \t]*(" + _LABELS + rb")?)[ \t]+([^\s{#]+)(?:[ \t]+(-?[0-9][0-9.eE+]*))?[ \t]*(?:#[ \t]*\{.*)?\s*"
+    rb"(?=[a-zA-Z_:{])(("
+    + _NAME
+    + rb")?[ \t]*("
+    + _LABELS
+    + rb")?)[ \t]+([^\s{#]+)(?:[ \t]+(-?[0-9][0-9.eE+]*))?[ \t]*(?:#[ \t]*\{.*)?\s*"
 )
 _LABEL = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _ESCAPE = re.compile(r"\\(.)")
+_NAME_LABEL = re.compile(rb'[{,]\s*__name__\s*=\s*"(' + _NAME + rb')"')
+_NATIVE_HISTOGRAM = re.compile(rb'\{.*"\} \{count:')
 _METADATA = (b"# HELP ", b"# TYPE ", b"# UNIT ")
 
 _SCRAPE_TIME = re.compile(
@@ -128,7 +137,7 @@ class _Reader:
         elif _SAYS_TIME.match(line):
             account.misread(account.lines)
             self.scrape_time = None
-        elif line.startswith(b"#") or not line.strip():
+        elif line.startswith(b"#") or not line.strip() or _NATIVE_HISTOGRAM.match(line):
             account.ignored += 1
         else:
             account.misread(account.lines)
@@ -140,7 +149,7 @@ class _Reader:
         time = self.scrape_time if time_text is None else _sample_time(time_text)
         index = self.index_of.get(text)
         if index is None:
-            index = self._learn(text, name.decode(), (labels or b"{}").decode("utf-8", "replace"), time)
+            index = self._learn(text, (name or _name_label(text)).decode(), (labels or b"{}").decode("utf-8", "replace"), time)
         if index is None or value is None:
             self.account.misread(self.account.lines)
         elif index == NOT_KEPT:
@@ -167,18 +176,24 @@ class _Reader:
 
 
 def parse_labels(text: str) -> dict[str, str] | None:
-    r"""Labels of a series, unescaped: `{a="x",b="say \"hi\""}`, any order, a trailing comma allowed. None where broken."""
+    r"""Labels of a series, unescaped: `{a="x",b="say \"hi\""}`, any order, a trailing comma allowed. None where broken or endless."""
     inner = text[1:-1].strip()
     labels: dict[str, str] = {}
     end = 0
     while end < len(inner):
         label = _LABEL.match(inner, end)
-        if label is None:
+        if label is None or len(labels) == MOST_LABELS:
             return None
         value = label[2]
         labels[label[1]] = _ESCAPE.sub(lambda m: "\n" if m[1] == "n" else m[1], value) if "\\" in value else value
         end = label.end()
     return labels
+
+
+def _name_label(text: bytes) -> bytes:
+    """The name of a series that carries it among its labels, as promtool dumps it; empty where it has none."""
+    found = _NAME_LABEL.search(text)
+    return found[1] if found else b""
 
 
 def scrape_time(line: bytes) -> int | None:
@@ -217,7 +232,7 @@ def detect(head: bytes) -> float:
     samples = [sample for line in lines if (sample := _SAMPLE.fullmatch(line))]
     metadata = sum(line.startswith(_METADATA) for line in lines)
     comments = sum(line.startswith(b"#") for line in lines) - metadata
-    kept = any(kept_name(sample[2].decode()) for sample in samples)
+    kept = any(kept_name((sample[2] or _name_label(sample[1])).decode()) for sample in samples)
     if not (kept or metadata) or len(samples) + metadata + comments < 0.8 * len(lines):
         return 0.0
     return 0.95 if kept else 0.6
@@ -225,7 +240,7 @@ def detect(head: bytes) -> float:
 
 FORMAT = Format(
     name="prometheus_text",
-    title="Prometheus text or OpenMetrics scrapes of /metrics",
+    title="Prometheus text or OpenMetrics: scrapes of /metrics, promtool tsdb dump",
     engine_kind=None,
     versions="vLLM 0.2.7 to 0.33, SGLang, TensorRT-LLM, llama.cpp, LMCache, Dynamo, DCGM",
     can_tell="load, KV usage, preemption counts and latency histograms between two scrapes; capacity from cache_config_info",

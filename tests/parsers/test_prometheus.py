@@ -3,11 +3,14 @@
 import gzip
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading import SHARED, cells, read, refusal
+from reading import SHARED, cells, read, read_any, refusal
 
 from parsers import InputError
 from parsers.prometheus_json import FORMAT as JSON
@@ -16,6 +19,7 @@ from parsers.prometheus_text import FORMAT as TEXT
 from parsers.prometheus_text import parse_labels, scrape_time
 
 NOON = 1764417600  # 2025-11-29 12:00:00 UTC
+RECORDING = Path(__file__).resolve().parents[2] / "sample_traces" / "vllm-0.32-recorder-killed" / "metrics.txt.gz"
 
 
 def test_each_scrape_has_the_time_of_the_comment_above_it():
@@ -364,3 +368,80 @@ json_values = st.recursive(
 def test_no_json_breaks_the_json_reader(value):
     for document in (value, matrix(value), [value], {"result": [value]}):
         assert re.fullmatch(r"(input: .+)?", refusal(JSON, json.dumps(document)))
+
+
+# promtool
+
+
+def recorded_series() -> dict[str, list[tuple[int, str]]]:
+    """The sample recording by series: time in milliseconds, and value."""
+    series: dict[str, list[tuple[int, str]]] = {}
+    at = 0
+    for line in gzip.decompress(RECORDING.read_bytes()).decode().splitlines():
+        if line.startswith("# scrape_unix_ms "):
+            at = int(line.split()[-1])
+        else:
+            text, value = line.rsplit(" ", 1)
+            series.setdefault(text, []).append((at, value))
+    return series
+
+
+def open_metrics(series: dict[str, list[tuple[int, str]]]) -> str:
+    """The same as an OpenMetrics file: times in seconds, one family behind the other, stamps of creation, an end."""
+    lines, known = [], set()
+    for text, samples in sorted(series.items()):
+        name = text.partition("{")[0]
+        if name.endswith("_total") and name not in known:
+            lines.append(f"# TYPE {name.removesuffix('_total')} counter")
+            known.add(name)
+        lines += [f"{text} {value} {at / 1000:.3f}" for at, value in samples]
+        if name.endswith("_total"):
+            lines.append(f"{text.replace('_total', '_created', 1)} 1764417600.5 {samples[-1][0] / 1000:.3f}")
+    return "\n".join(lines) + "\n# EOF\n"
+
+
+def samples_of(reading) -> list[tuple]:
+    keys = ("name", "engine", "model", "le", "labels", "at_utc", "value")
+    return sorted(tuple(str(row[key]) for key in keys) for row in reading.rows["metric_samples"])
+
+
+def test_openmetrics_with_times_is_what_the_scrapes_were():
+    recorded = read(TEXT, RECORDING)
+    written = read(TEXT, open_metrics(recorded_series()))
+    assert written.account.not_understood == 0
+    assert samples_of(written) == samples_of(recorded)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed; `make test-tools`")
+def test_a_dump_by_promtool_is_what_the_scrapes_were(tmp_path):
+    series = {text: samples for text, samples in recorded_series().items() if "bucket" not in text}
+    (tmp_path / "run.om").write_text(open_metrics(series))
+    blocks = tmp_path / "blocks"
+    subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", "openmetrics", tmp_path / "run.om", blocks], check=True, capture_output=True
+    )
+    (blocks / "wal").mkdir()  # as a server's own folder has
+    dump = subprocess.run(["promtool", "tsdb", "dump", blocks], check=True, capture_output=True).stdout
+    form, dumped = read_any(dump)
+    recorded = read(TEXT, RECORDING)
+    assert (form.name, dumped.account.not_understood) == ("prometheus_text", 0)
+    assert samples_of(dumped) == [row for row in samples_of(recorded) if "bucket" not in row[0]]
+
+
+def test_a_dump_for_import_elsewhere_names_series_in_front():
+    page = 'vllm:num_preemptions_total{engine="0", instance="a:8000", job="vllm"} 30 1760000015.250\n# EOF\n'
+    assert read(TEXT, page).table("metric_samples", "at_utc instance engine value") == cells("2025-10-09T08:53:35.25 a:8000 0 30")
+
+
+def test_a_native_histogram_of_a_dump_is_ignored():
+    dump = '{__name__="vllm:a"} 1 1760000015000\n{__name__="go_x", job="a"} {count:3, sum:2, (1,2]:3} 1760000015000\n'
+    account = read(TEXT, dump).account
+    assert (account.used, account.ignored, account.not_understood) == (1, 1, 0)
+
+
+def test_a_value_that_was_cut_at_the_end_of_a_recording_is_no_value():
+    page = "# scrape_unix_ms 1760000015000\nvllm:a 3\n# scrape_unix_ms 1760000016000\nvllm:a 3012"
+    cut = read(TEXT, page[:-3])
+    assert (cut.table("metric_samples", "value"), cut.account.not_understood) == (cells("3"), 1)
+    assert read(TEXT, page + "\n").table("metric_samples", "value") == cells("3\n3012")
+    assert read(TEXT, "vllm:a 3").table("metric_samples", "value") == cells("3")  # pasted, not recorded
