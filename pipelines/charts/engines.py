@@ -7,7 +7,7 @@ from dataclasses import replace
 import altair as alt
 
 from pipelines.charts.data import Data
-from pipelines.charts.figure import Figure, finished, layered, named, time_axis, view_window
+from pipelines.charts.figure import Figure, finished, in_order, layered, named, time_axis, view_window
 from pipelines.charts.language import GRID, PREEMPTION, WORK
 
 QUERY = """\
@@ -16,32 +16,36 @@ with spans as (
     from timeline
 ),
 
-busiest as (
-    select engine, max(kv_usage_ratio) as highest, sum(preemptions) as preempted,
+graver as (select engine, max(severity) as severity from verdicts where is_primary group by engine),
+
+hardest as (
+    select engine, severity, sum(preemptions) as preempted, max(kv_usage_ratio) as highest,
     from timeline
-    group by engine
-    order by preempted desc nulls last, highest desc nulls last, engine
+    left join graver using (engine)
+    group by engine, severity
+    order by severity desc nulls last, preempted desc nulls last, highest desc nulls last, engine
     limit 24
 )
 
 select
     engine,
+    any_value(severity) as severity,
     first_at + to_seconds(floor(epoch(bucket_at - first_at) / step_s) * step_s) as step_at,
     step_at + to_seconds(any_value(step_s)) as step_end,
     100 * max(kv_usage_ratio) as kv_usage_percent,
     sum(preemptions) as preemptions,
     max(waiting) as waiting,
 from timeline
-join busiest using (engine)
+join hardest using (engine)
 cross join spans
 group by engine, step_at
-order by engine, step_at"""
+order by severity desc nulls last, engine, step_at"""
 
 
 def figure(data: Data) -> Figure | None:
     """A strip for each engine, darker where its pool is fuller; None where there is one engine."""
     rows = data.rows(QUERY)
-    engines = sorted({row["engine"] for row in rows})
+    engines = list(dict.fromkeys(row["engine"] for row in rows))
     if len(engines) < 2:
         return None
     number = data.rows("select count(distinct engine) as engines from timeline")[0]["engines"]
@@ -49,12 +53,13 @@ def figure(data: Data) -> Figure | None:
         key="engines",
         question="Did every engine carry the same load?",
         answer=f"{number} engines."
-        + (f" The {len(engines)} with the most preemptions are shown." if number > len(engines) else ""),
+        + (f" The {len(engines)} under most pressure are shown, the hardest pressed first." if number > len(engines) else ""),
         query=QUERY,
         rows=len(rows),
         needs="an engine log or /metrics of each engine",
     )
-    y = alt.Y("engine:N", title=None, axis=alt.Axis(labelLimit=130))
+    place = {engine: number for number, engine in enumerate(engines)}
+    y = alt.Y("engine:N", title=None, sort=in_order("place"), axis=alt.Axis(labelLimit=130))
     base = alt.Chart(named("rows")).encode(
         x=time_axis("step_at"),
         x2="step_end",
@@ -80,5 +85,6 @@ def figure(data: Data) -> Figure | None:
         ),
         height=22 * len(engines),
     ).add_params(*view_window(rows, "step_at", "step_end"))
-    notes = ["A mark at the foot of a strip: the engine preempted."]
-    return replace(figure, notes=notes, spec=finished(chart, {"rows": rows}, figure.alt))
+    notes = ["A mark at the foot of a strip: the engine preempted. Click a strip to see that engine below."]
+    placed = [{**row, "place": place[row["engine"]]} for row in rows]
+    return replace(figure, notes=notes, spec=finished(chart, {"rows": placed}, figure.alt))

@@ -18,21 +18,31 @@ from pipelines.charts.figure import Entry, Figure, amount_axis, finished, header
 from pipelines.charts.language import PREEMPTION, QUEUEING, RECOMPUTATION, SOFT, WORK, WORK_SOFT, Tone
 
 QUERY = """\
-with spans as (  -- at most some 4,800 rows: a day of 100 engines is drawn in coarser buckets
+with graver as (select engine, max(severity) as severity from verdicts where is_primary group by engine),
+
+hardest as (  -- the engines under most pressure, in at most some 4,800 buckets together
     select
         engine,
+        severity,
+        sum(preemptions) as preempted,
+        max(kv_usage_ratio) as highest,
         min(bucket_at) as first_at,
-        greatest(
-            max(bucket_s),
-            epoch(max(bucket_at) - min(bucket_at)) / greatest(48, 4800 / count(*) over ()),
-            0.001
-        ) as step_s,
+        max(bucket_s) as bucket_s,
+        epoch(max(bucket_at) - min(bucket_at)) as long_s,
     from timeline
-    group by engine
+    left join graver using (engine)
+    group by engine, severity
+    order by severity desc nulls last, preempted desc nulls last, highest desc nulls last, engine
+    limit 24
+),
+
+spans as (
+    select engine, severity, first_at, greatest(bucket_s, long_s / greatest(200, 4800 / count(*) over ()), 0.001) as step_s,
+    from hardest
 ),
 
 buckets as (
-    select timeline.*, step_s, first_at + to_seconds(floor(epoch(bucket_at - first_at) / step_s) * step_s) as step_at,
+    select timeline.*, severity, step_s, first_at + to_seconds(floor(epoch(bucket_at - first_at) / step_s) * step_s) as step_at,
     from timeline
     join spans using (engine)
 )
@@ -56,14 +66,14 @@ select
     100 * avg(gpu_util_ratio) as gpu_percent,
     100 * avg(useful_token_ratio) as useful_percent,
 from buckets
-group by engine, step_at
-order by engine, step_at"""
+group by engine, severity, step_at
+order by severity desc nulls last, engine, step_at"""
 
 WINDOWS = """\
 select engine, verdict, window_start, window_end, severity, confidence, is_primary, summary
 from verdicts
 where window_start is not null and (is_primary or severity >= 10 or verdict = 'healthy')
-order by coalesce(is_primary, false) desc, severity desc nulls last, window_start
+order by coalesce(is_primary, false) desc, severity desc nulls last, window_start, engine, verdict
 limit 400"""
 
 
@@ -138,7 +148,9 @@ OPTIONAL = ("Busy and useful, %",)  # not missed where no input carries it
 
 def figure(data: Data) -> Figure:
     """The timeline of every engine, one engine on show at a time."""
-    rows, windows = data.rows(QUERY), data.rows(WINDOWS)
+    rows = data.rows(QUERY)
+    engines = list(dict.fromkeys(row["engine"] for row in rows))
+    windows = [window for window in data.rows(WINDOWS) if window["engine"] in engines or not engines]
     shown = [panel for panel in PANELS if has(rows, panel)]
     absent = [panel for panel in PANELS if panel not in shown and panel.title not in OPTIONAL]
     figure = Figure(
@@ -151,7 +163,7 @@ def figure(data: Data) -> Figure:
         notes=[f"{panel.title.split(',')[0]}: not in the inputs; {panel.needs} would fill it." for panel in absent]
         if rows
         else [],
-        engines=list(dict.fromkeys(row["engine"] for row in rows)),
+        engines=engines,
     )
     if not rows or not shown:
         return figure

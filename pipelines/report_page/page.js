@@ -67,6 +67,7 @@
     const svg = element.querySelector("svg"); // the figure has the label; what is inside is for the eye
     if (svg) { svg.removeAttribute("role"); svg.setAttribute("aria-hidden", "true"); }
     if (key === "timeline") element.classList.add("brushable");
+    if (key === "engines") drawn.view.addEventListener("click", (_, item) => { choose(item?.datum?.engine); draw(timeline); });
   };
 
   const idle = window.requestIdleCallback || ((work) => setTimeout(work, 1));
@@ -126,18 +127,21 @@
     });
     tell();
   }
+  const select = document.getElementById("engine");
+  const choose = (engine) => {
+    if (select && [...select.options].some((option) => option.value === engine)) state.engine = select.value = engine;
+  };
+  select?.addEventListener("change", () => { choose(select.value); draw(timeline); });
   for (const button of document.querySelectorAll("[data-from]")) {
     button.title = "Show in the timeline";
     button.addEventListener("click", async () => {
       const [from, to] = [Number(button.dataset.from), Number(button.dataset.to)];
       const margin = Math.max(2000, (to - from) / 6);
-      const select = document.getElementById("engine");
-      if (select && [...select.options].some((option) => option.value === button.dataset.engine)) state.engine = select.value = button.dataset.engine;
+      choose(button.dataset.engine);
       document.getElementById("timeline").scrollIntoView();
       await show(from - margin, to + margin);
     });
   }
-  document.getElementById("engine")?.addEventListener("change", (event) => { state.engine = event.target.value; draw(timeline); });
 
   // the rest of the page
 
