@@ -71,6 +71,8 @@ def analyze_day(config: Config, engine: Engine, day: date, *, fresh: bool = Fals
         if done.tables and is_of_this_code and day_inputs.accounts_for(done, roles, contents, window):
             return Outcome(engine.name, day, UNCHANGED, done)
         roles |= day_inputs.still_kept(done, roles, contents)
+    if not roles and (faults := day_inputs.unread(engine, day, contents)):
+        raise InputError(f"none of its {len(faults)} files could be read; the first: {faults[0]}")
     if not roles:
         return Outcome(engine.name, day, EMPTY, None)
     found = day_inputs.pieces(roles, contents, window)

@@ -76,6 +76,13 @@ def choose(engine: Engine, day: date, window: Window, contents: Contents) -> Rol
     return roles
 
 
+def unread(engine: Engine, day: date, contents: Contents) -> list[str]:
+    """Why the files that name the day could not be read; empty where there are none."""
+    digests = [contents.digest_of(each) for each in engine.files((day,)) if each.day == day]
+    found = [content for digest in digests if digest and (content := contents.kept(digest))]
+    return [content.error for content in found if content.error]
+
+
 def _latest_settings(learned: Iterable[Content], window: Window) -> Content | None:
     """The last log before the day's reach that states settings; metrics state theirs with each scrape."""
     logs = [each for each in learned if each.is_log and each.rows.get("engine_config")]

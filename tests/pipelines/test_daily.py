@@ -1,0 +1,291 @@
+"""The daily job's promises: what crosses midnight is counted once, and only what is new changes anything."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from parsers import InputError
+from pipelines import catalog, cli_daily, daily, day_inputs, fleet_day, retention
+from pipelines.checks import DAY_CHECKS
+from pipelines.config import Config, load
+from pipelines.contents import Contents
+from pipelines.daily import EMPTY, MADE, UNCHANGED
+from pipelines.day_inputs import Window
+from pipelines.lake import Lake
+from pipelines.models import from_sql
+from pipelines.partition import days, finished, read_manifest
+from tests.pipelines.engine_days import STEP, at, configured, lake_files, log_lines, scrapes, write
+
+FIRST, SECOND = date(2026, 11, 26), date(2026, 11, 27)
+BEGIN, SCRAPES = at("2026-11-26 23:50"), 81  # twenty minutes, midnight in the middle, one scrape exactly then
+PREEMPTIONS = 3 * (SCRAPES - 1)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A configuration and what a test does with it."""
+
+    config: Config
+
+    def run(self, day: date, *, fresh: bool = False) -> str:
+        """What became of the day of the engine `chat`."""
+        return daily.analyze_day(self.config, self.config.engine("chat"), day, fresh=fresh).status
+
+    def rows(self, day: date, table: str) -> list[dict]:
+        """Rows of a published table."""
+        return pq.read_table(Lake.of(self.config.store, day=str(day), engine="chat").path(f"days.{table}")).to_pylist()
+
+    def files(self, day: date | None = None) -> dict[str, bytes]:
+        """The lake's files, of one day where one is given."""
+        return {name: content for name, content in lake_files(self.config.store).items() if day is None or f"day={day}" in name}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Job:
+    """Two days out of files that hold both. Copy it before changing anything."""
+    root = tmp_path_factory.mktemp("whole")
+    job = Job(configured(root))
+    scrapes(root / "chat/logs/metrics.json", BEGIN, SCRAPES)
+    write(root / "chat/logs/vllm.log", log_lines(BEGIN, 120))
+    assert [job.run(FIRST), job.run(SECOND)] == [MADE, MADE]
+    return job
+
+
+@pytest.fixture
+def job(made, tmp_path) -> Job:
+    """The same, to be changed."""
+    root = tmp_path / "copy"
+    shutil.copytree(made.config.path.parent, root)
+    return Job(configured(root))
+
+
+# midnight
+
+
+def preemptions(job: Job, day: date) -> tuple[float, float]:
+    """Those counted of a day, and those its timeline shows."""
+    [counted] = job.rows(day, "preemptions")
+    return counted["count_low"], sum(row["preemptions"] for row in job.rows(day, "timeline") if row["preemptions"])
+
+
+def test_two_days_cut_at_midnight_add_up_to_the_whole(made):
+    first, second = preemptions(made, FIRST), preemptions(made, SECOND)
+    assert first[0] + second[0] == PREEMPTIONS
+    assert first[0] == 3 * 39, "the interval that ends at midnight is of the day it ends in"
+    assert first[1] + second[1] == pytest.approx(PREEMPTIONS)
+
+
+def test_nothing_of_a_day_lies_outside_of_it(made):
+    for day in (FIRST, SECOND):
+        begin = at(f"{day} 00:00")
+        moments = [row["bucket_at"] for row in made.rows(day, "timeline")]
+        assert moments
+        assert all(begin - timedelta(minutes=1) <= moment < begin + timedelta(days=1) for moment in moments)
+        assert {row["day"] for row in made.rows(day, "timeline")} == {day}
+        assert {row["run"] for row in made.rows(day, "sources")} == {"chat"}
+
+
+def test_files_cut_and_rotated_at_midnight_tell_the_same(made, tmp_path):
+    job = Job(configured(tmp_path))
+    scrapes(tmp_path / f"chat/{FIRST}/m.json", BEGIN, 40)
+    scrapes(tmp_path / f"chat/{SECOND}/m.json", at("2026-11-27 00:00"), SCRAPES - 40, since=BEGIN)
+    lines = log_lines(BEGIN, 120)
+    write(tmp_path / "chat/logs/vllm.log.1", lines[:70])  # rotated ten minutes after midnight
+    write(tmp_path / "chat/logs/vllm.log", lines[70:])
+    assert [job.run(FIRST), job.run(SECOND)] == [MADE, MADE]
+    for day in (FIRST, SECOND):
+        for table in ("preemptions", "timeline", "queue_time", "waste", "verdicts", "engines"):
+            assert job.rows(day, table) == made.rows(day, table), (day, table)
+
+
+def test_parts_of_a_rotated_log_are_one_source_with_its_lines_counted_through(tmp_path):
+    job = Job(configured(tmp_path))
+    lines = log_lines(at("2026-11-27 10:00"), 30)
+    write(tmp_path / "chat/logs/vllm.log.2", lines[:10])
+    (tmp_path / "chat/logs/vllm.log.1.gz").write_bytes(gzip.compress("".join(lines[10:20]).encode()))
+    write(tmp_path / "chat/logs/vllm.log", lines[20:])
+    engine, contents = job.config.engine("chat"), Contents(job.config.store, "chat")
+    window = Window.of(job.config, engine, SECOND)
+    found = day_inputs.pieces(day_inputs.choose(engine, SECOND, window, contents), contents, window)
+    assert [(piece.source, piece.lines_before) for piece in found] == [("vllm.log", 0), ("vllm.log", 10), ("vllm.log", 20)]
+    lake = Lake.of(tmp_path / "run", run="chat")
+    day_inputs.lay_out(found, window, contents, store=job.config.store, lake=lake)
+    assert pq.read_table(lake.path("raw.engine_samples"))["line"].to_pylist() == list(range(1, 31))
+
+
+def test_settings_said_on_an_earlier_day_still_hold(tmp_path):
+    job = Job(configured(tmp_path))
+    start = "(APIServer pid=1) INFO 11-20 08:00:00 [utils.py:253] non-default args: {'model': 'tiny', 'max_num_seqs': 16}\n"
+    write(tmp_path / "chat/2026-11-20/vllm.log", [start, *log_lines(at("2026-11-20 08:01"), 3)])
+    write(tmp_path / f"chat/{SECOND}/vllm.log", log_lines(at("2026-11-27 10:00"), 3))
+    engine, contents = job.config.engine("chat"), Contents(job.config.store, "chat")
+    window = Window.of(job.config, engine, SECOND)
+    found = day_inputs.pieces(day_inputs.choose(engine, SECOND, window, contents), contents, window)
+    lake = Lake.of(tmp_path / "run", run="chat")
+    day_inputs.lay_out(found, window, contents, store=job.config.store, lake=lake)
+    settings = {row["key"]: row["value_text"] for row in pq.read_table(lake.path("raw.engine_config")).to_pylist()}
+    assert settings["max_num_seqs"] == "16"
+    assert pq.read_metadata(lake.path("raw.engine_samples")).num_rows == 3, "of the earlier log only its settings"
+
+
+# what changes what
+
+
+def test_nothing_new_changes_nothing_and_the_same_again_is_the_same_bytes(job):
+    before = job.files()
+    assert [job.run(FIRST), job.run(SECOND)] == [UNCHANGED, UNCHANGED]
+    assert job.files() == before
+    assert job.run(SECOND, fresh=True) == MADE
+    assert job.files() == before
+
+
+def test_a_file_renamed_compressed_or_doubled_changes_no_byte(job):
+    before, folder = job.files(), job.config.path.parent / "chat/logs"
+    (folder / "vllm.log").rename(folder / "vllm.log.1")
+    (folder / "again.json").write_bytes((folder / "metrics.json").read_bytes())
+    (folder / "metrics.json.gz").write_bytes(gzip.compress((folder / "metrics.json").read_bytes()))
+    (folder / "metrics.json").unlink()
+    assert [job.run(FIRST), job.run(SECOND)] == [UNCHANGED, UNCHANGED]
+    assert job.files() == before
+
+
+def test_a_late_file_changes_the_day_it_covers_and_no_other(job):
+    before, folder = job.files(), job.config.path.parent / "chat/logs"
+    scrapes(folder / "late.json", at("2026-11-27 06:00"), 21)
+    assert [job.run(FIRST), job.run(SECOND)] == [UNCHANGED, MADE]
+    after = job.files()
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed
+    assert all(f"day={SECOND}" in name for name in changed)
+    assert preemptions(job, SECOND)[0] > PREEMPTIONS / 2
+
+
+def test_a_log_that_grows_changes_no_day_that_is_over(job):
+    with (job.config.path.parent / "chat/logs/vllm.log").open("a") as log:
+        log.writelines(log_lines(at("2026-11-27 08:00"), 30))
+    before = job.files(FIRST)
+    assert job.run(FIRST) == UNCHANGED
+    assert job.files(FIRST) == before
+    assert job.run(SECOND) == MADE
+    samples = {row["source"]: row["lines"] for row in job.rows(SECOND, "sources")}
+    assert samples["vllm.log"] == 150
+
+
+def test_a_file_that_is_gone_takes_nothing_away_unless_the_day_is_made_fresh(job):
+    (job.config.path.parent / "chat/logs/metrics.json").unlink()
+    assert job.run(SECOND) == UNCHANGED
+    scrapes(job.config.path.parent / "chat/logs/late.json", at("2026-11-27 06:00"), 21)
+    assert job.run(SECOND) == MADE
+    sources = {row["source"] for row in job.rows(SECOND, "sources")}
+    assert sources == {"metrics.json", "late.json", "vllm.log"}
+
+
+def test_a_day_without_files_is_none_and_one_whose_files_cannot_be_read_is_a_fault(job):
+    assert job.run(date(2026, 11, 28)) == EMPTY
+    write(job.config.path.parent / "chat/2026-11-28/notes.txt", ["nothing that an engine wrote\n"])
+    with pytest.raises(InputError, match=r"none of its 1 files could be read; the first: notes\.txt"):
+        job.run(date(2026, 11, 28))
+
+
+def test_a_day_of_another_code_is_made_again(job, monkeypatch):
+    monkeypatch.setattr(daily, "code_version", lambda: "another")
+    assert job.run(FIRST) == MADE
+    assert read_manifest(job.config.store, "chat", FIRST).code == "another"
+
+
+# the fleet, the catalog, retention
+
+
+@pytest.fixture
+def fleet_table(tmp_path, monkeypatch) -> str:
+    """A table of the fleet: the preemptions of the day, and of the days before."""
+    path = write(
+        tmp_path / "fleet" / "preempted.sql",
+        [
+            "-- Preemptions of the fleet.\n--\n-- grain: day\n-- column: day | The day.\n-- column: preemptions | On it.\n",
+            "-- column: before | On the days before.\n",
+            "select getvariable('day') as day, sum(count_best)::bigint as preemptions,\n",
+            "    (select sum(preemptions) from history.preempted)::bigint as before\nfrom days.preemptions\n",
+        ],
+    )
+    model = from_sql(path)
+    monkeypatch.setattr(fleet_day, "fleet_models", lambda: {model.name: model})
+    monkeypatch.setattr(catalog, "fleet_models", lambda: {model.name: model})
+    return model.name
+
+
+def test_the_fleet_is_reduced_where_a_day_or_its_past_has_changed(job, fleet_table):
+    def told(day: date) -> dict:
+        [row] = pq.read_table(Lake.of(job.config.store, day=str(day)).path(fleet_table)).to_pylist()
+        return row
+
+    assert fleet_day.reduce_from(job.config, FIRST) == [FIRST, SECOND]
+    assert (told(FIRST)["before"], told(SECOND)["before"]) == (None, told(FIRST)["preemptions"])
+    assert fleet_day.reduce_from(job.config, FIRST) == []
+    scrapes(job.config.path.parent / "chat/logs/late.json", at("2026-11-26 06:00"), 21)
+    assert job.run(FIRST) == MADE
+    assert fleet_day.reduce_from(job.config, SECOND) == [], "its own engines are what they were, and its past is not reduced yet"
+    assert fleet_day.reduce_from(job.config, FIRST) == [FIRST, SECOND]
+    assert told(SECOND)["before"] == told(FIRST)["preemptions"] > 3 * 39
+
+
+@pytest.mark.usefixtures("fleet_table")
+def test_the_catalog_reads_every_table_and_is_left_alone_where_nothing_is_new(job):
+    fleet_day.reduce_from(job.config, FIRST)
+    catalog.publish(job.config.store)
+    database = job.config.store.folder / catalog.DATABASE
+    with duckdb.connect(str(database), read_only=True) as con:
+        assert con.sql("select count(distinct day) from verdicts").fetchall() == [(2,)]
+        assert con.sql("select count(*) from fleet.preempted").fetchall() == [(2,)]
+        views = {name for (name,) in con.sql("select view_name from duckdb_views() where not internal").fetchall()}
+    assert views == {*daily.tables(), "preempted"}
+    before = database.stat().st_mtime_ns
+    catalog.publish(job.config.store)
+    assert database.stat().st_mtime_ns == before
+
+
+def test_days_older_than_asked_are_dropped_with_what_only_they_were_made_of(job):
+    path = job.config.path
+    path.write_text(path.read_text().replace('url = "lake"', 'url = "lake"\nretention_days = 1'))
+    scrapes(path.parent / f"chat/{FIRST}/only.json", at("2026-11-26 06:00"), 21)
+    job.run(FIRST)
+    kept = Job(load(path))
+    assert retention.drop_old(kept.config, SECOND + timedelta(days=1)) == [FIRST]
+    assert days(kept.config.store) == [SECOND]
+    assert not kept.files(FIRST)
+    contents = {name.split("/")[1] for name in kept.files() if name.startswith("raw/")}
+    assert contents == {each.content for each in finished(kept.config.store, SECOND)["chat"].inputs}
+
+
+# the command
+
+
+def test_the_command_tells_each_day_made_its_alerts_and_what_it_left_alone(job):
+    text = job.config.path.read_text() + "[thresholds]\npreemptions_per_hour = 100\n"
+    job.config.path.write_text(text)
+    config = load(job.config.path)
+    scrapes(config.path.parent / "chat/logs/late.json", at("2026-11-27 06:00"), 21)
+    lines = list(cli_daily.run(config, config.fleet(), [FIRST, SECOND]).lines())
+    assert lines[0].startswith("2026-11-27  chat  ")
+    assert any(line.startswith("alert: 2026-11-26  chat  preemptions_per_hour: ") for line in lines)
+    assert lines[-1] == "1 made, 1 unchanged, 0 without input"
+
+
+def test_days_are_yesterday_and_some_before_in_the_zone_of_the_lake(made):
+    assert cli_daily.days_of(made.config, [], 2, at("2026-11-28 00:30")) == [SECOND - timedelta(days=each) for each in (2, 1, 0)]
+    assert cli_daily.days_of(made.config, [FIRST], 2, at("2026-11-28 00:30")) == [FIRST]
+
+
+def test_a_step_between_scrapes_is_shorter_than_the_reach_before_midnight():
+    assert STEP < day_inputs.REACH
+
+
+def test_every_check_of_a_day_is_of_a_table_that_a_day_has():
+    assert {check.table for check in DAY_CHECKS} <= set(daily.tables())
