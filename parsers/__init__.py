@@ -51,6 +51,7 @@ FORMAT_MODULES = (
     "parsers.sglang_bench_jsonl",
     "parsers.aiperf_requests",
     "parsers.aiperf_server_metrics",
+    "parsers.aiperf_server_parquet",
     "parsers.guidellm_json",
     "parsers.inferencex_json",
     "parsers.genai_perf_json",

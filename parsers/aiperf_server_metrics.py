@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 from parsers import Format
 from parsers.bench_rows import begins_as_json, has_keys, of, real, text
@@ -85,16 +86,18 @@ def _samples(scrape: Any) -> Iterator[Sample]:
                 yield name, labels, number * scale
         return
     families = of(scrape, "metrics")
+    server = urlsplit(text(of(scrape, "endpoint_url")) or "").netloc
     for family, series in families.items() if isinstance(families, dict) else ():
         if kept := kept_name(family):
             for each in series if isinstance(series, list) else ():
-                yield from _of_series(kept, each)
+                yield from _of_series(kept, each, server)
 
 
-def _of_series(name: str, series: object) -> Iterator[Sample]:
-    """The samples a page would have had for one series."""
+def _of_series(name: str, series: object, server: str) -> Iterator[Sample]:
+    """The samples a page of that server would have had for one series."""
     named = of(series, "labels")
-    labels = {str(key): str(value) for key, value in named.items()} if isinstance(named, dict) else {}
+    labels = {"instance": server} if server else {}
+    labels |= {str(key): str(value) for key, value in named.items()} if isinstance(named, dict) else {}
     value = real(of(series, "value"))
     if value is not None:
         yield f"{name}_total" if COUNTERS.fullmatch(name) else name, labels, value

@@ -238,7 +238,23 @@ without_settings as (
         1 as count,
         'AIPerf leaves out the series that carry settings: the size of the KV pool must come from the engine''s log.' as detail,
     from raw.sources
-    where format = 'aiperf_server_metrics'
+    where format in ('aiperf_server_metrics', 'aiperf_server_parquet')
+),
+
+clamped as (
+    select
+        sources.source,
+        'counter_reset_clamped' as flag,
+        'warning' as severity,
+        count(distinct intervals.interval_end) as count,
+        format(
+            'The engine restarted ({}): AIPerf then writes 0 until a counter has passed its first reading again, so what was counted meanwhile is missing.',
+            strftime(min(intervals.interval_end), '%Y-%m-%d %H:%M:%S UTC')
+        ) as detail,
+    from raw.sources as sources
+    cross join core.counter_intervals as intervals
+    where sources.format = 'aiperf_server_parquet' and intervals.is_reset
+    group by sources.source
 ),
 
 -- what a recorder says it could not keep; holes between scrapes and batch numbers are told from the data itself
@@ -305,6 +321,8 @@ from (
     select source, flag, severity, count, detail from client_limits where holds
     union all by name
     from without_settings
+    union all by name
+    from clamped
     union all by name
     from silent_reports
     union all by name

@@ -1,9 +1,14 @@
 """Results of every load generator: what each says of its requests, and what it does not."""
 
+import io
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from reading import SHARED, read_any
+
+from parsers import InputError, UnrecognisedFormat
 
 SGLANG = {
     "backend": "sglang", "dataset_name": "random", "request_rate": float("inf"), "max_concurrency": 4,
@@ -90,6 +95,55 @@ def test_aiperf_scrapes_get_back_the_names_that_the_server_gave_them():
         ["vllm:request_queue_time_seconds_sum", "0", "-", "3.1"],
         ["vllm:request_queue_time_seconds_count", "0", "-", "9"],
     ]
+
+
+def aiperf_parquet(**columns: list) -> bytes:
+    """Server metrics as AIPerf's exporter writes them, labels between the time and the values."""
+    rows = len(columns["metric_name"])
+    texts = ("endpoint_url", "metric_name", "metric_type", "unit", "description", "engine", "model_name", "bucket_le")
+    order = (*texts[:5], "timestamp_ns", *texts[5:7], "value", "sum", "count", "bucket_le", "bucket_count")
+    kinds = {name: pa.string() for name in texts} | {"timestamp_ns": pa.int64()}
+    table = pa.table({name: pa.array(columns.get(name, [None] * rows), kinds.get(name, pa.float64())) for name in order})
+    file = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({"aiperf.schema_version": "1.0"}), file, compression="snappy")
+    return file.getvalue()
+
+
+def test_aiperf_parquet_gives_what_its_lines_give():
+    at = 1759813207532900363
+    content = aiperf_parquet(
+        endpoint_url=["http://gpu-1:8000/metrics"] * 5,
+        metric_name=["vllm:num_preemptions", "vllm:num_requests_running"]
+        + ["vllm:request_queue_time_seconds"] * 2
+        + ["python_gc"],
+        metric_type=["counter", "gauge", "histogram", "histogram", "counter"],
+        timestamp_ns=[at] * 5,
+        engine=["0"] * 4 + [None],
+        value=[3, 8, None, None, 1],
+        sum=[None, None, 3.1, 3.1, None],
+        count=[None, None, 9, 9, None],
+        bucket_le=[None, None, "0.3", "+Inf", None],
+        bucket_count=[None, None, 4, 9, None],
+    )
+    form, result = read_any(content)
+    assert (form.name, result.account.used, result.account.ignored) == ("aiperf_server_parquet", 4, 1)
+    assert result.table("metric_samples", "at_utc instance name engine le value") == [
+        ["2025-10-07T05:00:07.5329", "gpu-1:8000", "vllm:num_preemptions_total", "0", "-", "3"],
+        ["2025-10-07T05:00:07.5329", "gpu-1:8000", "vllm:num_requests_running", "0", "-", "8"],
+        ["2025-10-07T05:00:07.5329", "gpu-1:8000", "vllm:request_queue_time_seconds_bucket", "0", "0.3", "4"],
+        ["2025-10-07T05:00:07.5329", "gpu-1:8000", "vllm:request_queue_time_seconds_bucket", "0", "inf", "9"],
+        ["2025-10-07T05:00:07.5329", "gpu-1:8000", "vllm:request_queue_time_seconds_sum", "0", "-", "3.1"],
+        ["2025-10-07T05:00:07.5329", "gpu-1:8000", "vllm:request_queue_time_seconds_count", "0", "-", "9"],
+    ]
+
+
+def test_parquet_of_another_kind_is_not_recognised_and_a_cut_file_is_broken():
+    file = io.BytesIO()
+    pq.write_table(pa.table({"prompt": ["a"]}), file)
+    with pytest.raises(UnrecognisedFormat, match=r"Parquet, but not AIPerf's server metrics \(no column bucket_count\)"):
+        read_any(file.getvalue())
+    with pytest.raises(InputError, match="cannot be read to its end"):
+        read_any(file.getvalue()[:-9])
 
 
 @pytest.mark.parametrize("prefix", ["gpu_", "nvidia_gpu_", "nvidia_"])

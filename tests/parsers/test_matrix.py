@@ -113,6 +113,7 @@ SAMPLES = {
         '{"endpoint_url":"http://a/metrics","timestamp_ns":1764417600000000000,"metrics":{"vllm:num_preemptions":[{"value":3}]}}\n',
         '{"gpu_index":0,"timestamp_ns":1764417600000000000,"telemetry_data":{"gpu_utilization":97.0}}\n',
     ],
+    "aiperf_server_parquet": ["PAR1\x15\x04\x15"],
     "guidellm_json": [
         '{"metadata":{"version":2,"guidellm_version":"0.8.0"},"benchmarks":[]}',
         '{"benchmarks":[{"args":{},"run_stats":{"start_time":1764417600.5},"requests":{"successful":[]}}]}',

@@ -55,3 +55,29 @@ def test_settings_that_a_client_did_not_scrape_are_missed(sql):
         m       settings_not_scraped  info
         """
     )
+
+
+def test_a_counter_that_aiperf_held_at_zero_after_a_restart_is_missed(sql):
+    sql.given(
+        "raw.sources",
+        """
+        source  format
+        m       aiperf_server_parquet
+        """,
+    )
+    sql.given(
+        "core.counter_intervals",
+        """
+        engine  signal       name                         labels  interval_start  interval_end  delta  is_reset
+        0       preemptions  vllm:num_preemptions_total   a       12:00:00        12:00:01      0      true
+        """,
+    )
+    assert (
+        sql.rows("marts.data_quality")
+        == """
+        source  flag                   severity
+        m       no_clock               error
+        m       counter_reset_clamped  warning
+        m       settings_not_scraped   info
+        """
+    )
