@@ -61,7 +61,10 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """`[[engines]]`: one engine, or with `{engine}` in its paths a fleet of them."""
+    """`[[engines]]`: one engine, or with `{engine}` in its paths a fleet of them.
+
+    `selector` says which series of the server are the engine's: label matchers, such as `pod="{engine}"`.
+    """
 
     paths: tuple[str, ...] = ()
     name: str | None = None
@@ -70,6 +73,7 @@ class EngineSettings:
     timezone: str | None = None
     gpu_cost: float | None = None
     prometheus: str | None = None
+    selector: str | None = None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import pyarrow.parquet as pq
 
 from parsers import InputError
-from pipelines import analysis, day_inputs
+from pipelines import analysis, day_inputs, fetched
 from pipelines.config import Config, Engine
 from pipelines.contents import Contents, source_hash
 from pipelines.day_inputs import Window
@@ -61,7 +61,8 @@ def analyze_day(config: Config, engine: Engine, day: date, *, fresh: bool = Fals
     A file that is gone takes nothing away, since its rows are kept; `fresh` takes only what is there.
     """
     store, window, contents = config.store, Window.of(config, engine, day), Contents(config.store, engine.name, tell)
-    roles = day_inputs.choose(engine, day, window, contents)
+    fetched.bring(config, engine, day, tell=tell)
+    roles = day_inputs.choose(config, engine, day, contents)
     contents.save()
     settings = engine.settings
     parameters = {"timezone": settings.timezone, "day_timezone": config.lake.timezone, "gpu_cost": settings.gpu_cost}
@@ -111,7 +112,7 @@ def stale_mark(config: Config, engine: Engine, day: date, *, is_due: bool) -> st
     done = read_manifest(config.store, engine.name, day)
     if done is None and not is_due:
         return None
-    roles = day_inputs.choose(engine, day, window, contents)
+    roles = day_inputs.choose(config, engine, day, contents)
     contents.save()
     if not roles or (done and day_inputs.accounts_for(done, roles, contents, window)):
         return None

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from parsers import Sink
 from parsers.columns import TABLES
-from pipelines import intake
+from pipelines import fetched, intake
 from pipelines.config import Config, Engine
 from pipelines.contents import LOCAL_REACH, Content, Contents
 from pipelines.duck import connect, literal
@@ -60,9 +60,10 @@ class Window:
 # which contents
 
 
-def choose(engine: Engine, day: date, window: Window, contents: Contents) -> Roles:
+def choose(config: Config, engine: Engine, day: date, contents: Contents) -> Roles:
     """The contents of the files that are there which the day is made of; none where no file covers the day itself."""
-    files = engine.files((day - timedelta(days=1), day, day + timedelta(days=1)))
+    around, window = (day - timedelta(days=1), day, day + timedelta(days=1)), Window.of(config, engine, day)
+    files = [*engine.files(around), *fetched.found(config, engine, around)]
     learned = contents.learn(files)
     named = {contents.digest_of(each) for each in files if each.day == day}
     untimed = {digest for digest, each in learned.items() if digest in named and each.format and not each.is_timed}

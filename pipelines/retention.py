@@ -13,8 +13,8 @@ def drop_old(config: Config, today: date) -> list[date]:
     store, keep = config.store, config.lake.retention_days
     dropped = [each for each in days(store) if keep is not None and each < today - timedelta(days=keep)]
     for day in dropped:
-        names = store.names(f"days/*/day={day.isoformat()}/**/*") + store.names(f"fleet/*/day={day.isoformat()}/**/*")
-        # the manifests go last, so that a job killed here drops the rest next time
+        names = store.names(f"days/*/day={day.isoformat()}/**/*") + store.names(f"f*/*/day={day.isoformat()}/**/*")
+        # fetched/ and fleet/ have the day in one place; the manifests go last, so that a job killed here drops the rest next time
         for name in sorted(names, key=lambda each: (each.startswith("days/_done/"), each)):
             store.delete(name)
     if dropped:

@@ -20,7 +20,7 @@ from pipelines.daily import EMPTY, MADE, UNCHANGED
 from pipelines.day_inputs import Window
 from pipelines.lake import Lake
 from pipelines.models import from_sql
-from pipelines.partition import days, finished, read_manifest
+from pipelines.partition import days, finished
 from tests.pipelines.engine_days import STEP, at, configured, lake_files, log_lines, scrapes, write
 
 FIRST, SECOND = date(2026, 11, 26), date(2026, 11, 27)
@@ -113,7 +113,7 @@ def test_parts_of_a_rotated_log_are_one_source_with_its_lines_counted_through(tm
     write(tmp_path / "chat/logs/vllm.log", lines[20:])
     engine, contents = job.config.engine("chat"), Contents(job.config.store, "chat")
     window = Window.of(job.config, engine, SECOND)
-    found = day_inputs.pieces(day_inputs.choose(engine, SECOND, window, contents), contents, window)
+    found = day_inputs.pieces(day_inputs.choose(job.config, engine, SECOND, contents), contents, window)
     assert [(piece.source, piece.lines_before) for piece in found] == [("vllm.log", 0), ("vllm.log", 10), ("vllm.log", 20)]
     lake = Lake.of(tmp_path / "run", run="chat")
     day_inputs.lay_out(found, window, contents, store=job.config.store, lake=lake)
@@ -127,7 +127,7 @@ def test_settings_said_on_an_earlier_day_still_hold(tmp_path):
     write(tmp_path / f"chat/{SECOND}/vllm.log", log_lines(at("2026-11-27 10:00"), 3))
     engine, contents = job.config.engine("chat"), Contents(job.config.store, "chat")
     window = Window.of(job.config, engine, SECOND)
-    found = day_inputs.pieces(day_inputs.choose(engine, SECOND, window, contents), contents, window)
+    found = day_inputs.pieces(day_inputs.choose(job.config, engine, SECOND, contents), contents, window)
     lake = Lake.of(tmp_path / "run", run="chat")
     day_inputs.lay_out(found, window, contents, store=job.config.store, lake=lake)
     settings = {row["key"]: row["value_text"] for row in pq.read_table(lake.path("raw.engine_config")).to_pylist()}
@@ -197,7 +197,7 @@ def test_a_day_without_files_is_none_and_one_whose_files_cannot_be_read_is_a_fau
 def test_a_day_of_another_code_is_made_again(job, monkeypatch):
     monkeypatch.setattr(daily, "code_version", lambda: "another")
     assert job.run(FIRST) == MADE
-    assert read_manifest(job.config.store, "chat", FIRST).code == "another"
+    assert finished(job.config.store, FIRST)["chat"].code == "another"
 
 
 # the fleet, the catalog, retention
