@@ -24,6 +24,7 @@ from pipelines.lake import Lake
 from pipelines.models import Model, models
 
 DATABASE, SUMMARY, REPORT, TICKET, TABLES_FOLDER = "analysis.duckdb", "summary.json", "report.html", "summary.md", "tables"
+PICTURES = ("timeline.png", "timeline.svg")
 STORAGE_VERSION = "v1.5.0"  # DuckDB 2 writes a format that the 1.5 command line cannot open unless told
 SCHEMA_VERSION = 1  # of summary.json: raised when a field is renamed or removed
 SUMMARY_SCHEMA = Path(__file__).with_name("summary.schema.json")
@@ -68,11 +69,11 @@ def publish(lake: Lake, into: Path, *, anonymize: bool = False) -> None:
 
 def replace(made: Path, out: Path) -> None:
     """Move the artefacts in `made` to `out`, in an order that never lets a mixture look whole."""
-    for name in (DATABASE, SUMMARY, REPORT, TICKET):
+    for name in (DATABASE, SUMMARY, REPORT, TICKET, *PICTURES):
         (out / name).unlink(missing_ok=True)
     if (out / TABLES_FOLDER).exists():
         shutil.rmtree(out / TABLES_FOLDER)
-    for name in (TABLES_FOLDER, SUMMARY, REPORT, TICKET, DATABASE):
+    for name in (TABLES_FOLDER, SUMMARY, *PICTURES, REPORT, TICKET, DATABASE):
         if (made / name).exists():
             (made / name).replace(out / name)
 
@@ -86,6 +87,7 @@ def write_database(lake: Lake, path: Path) -> None:
     """One self-contained DuckDB file: marts and advice in `main`, core in `core`, the inputs in `sources`; all commented."""
     with connect() as con:
         con.execute(f"attach {literal(path)} as analysis (storage_version '{STORAGE_VERSION}')")
+        con.execute("begin")  # one transaction: each of the thousand statements in its own would be written to a log first
         con.execute("create schema analysis.core")
         for model in models().values():
             if model.layer in ("core", "marts", "advice"):
@@ -94,6 +96,7 @@ def write_database(lake: Lake, path: Path) -> None:
         meanings = [(name, COLUMNS[name].meaning) for name in TABLES["sources"]]
         purpose = "The files given: one row each, with what became of its lines."
         _copy(con, lake.path("raw.sources"), "analysis.sources", comment=purpose, columns=meanings)
+        con.execute("commit")
         con.execute("detach analysis")
 
 
@@ -162,8 +165,11 @@ def plain(value: Any) -> Any:
 
 
 def write_report(database: Path, into: Path, *, anonymize: bool) -> None:
-    """The report page and the summary for tickets, from the database alone."""
+    """The report page, its timeline as a picture, and the summary for tickets, from the database alone."""
     from pipelines import report  # noqa: PLC0415 - draws, which no other step needs
+    from pipelines.charts import picture  # noqa: PLC0415
 
     report.write_report(database, into / REPORT, anonymize=anonymize)
     report.write_markdown(database, into / TICKET, anonymize=anonymize)
+    png, svg = PICTURES
+    picture.write_timeline(database, into / png, into / svg, anonymize=anonymize)

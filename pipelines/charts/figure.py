@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import altair as alt
 
@@ -88,7 +88,7 @@ def time_axis(field_name: str, *, labels: bool = True) -> alt.X:
         f"{field_name}:T",
         title=None,
         axis=alt.Axis(
-            format="%H:%M:%S",
+            labelExpr="utcFormat(datum.value, to_ms - from_ms > 7.2e7 ? '%d %b %H:%M' : '%H:%M:%S')",  # with the day over 20 h
             tickCount=6,
             labelFlush=True,
             labelBound=2,
@@ -116,7 +116,7 @@ def amount_axis(*, extent: int | None = None, values: Sequence[float] | None = N
 
 def layered(*layers: alt.Chart, height: float) -> alt.LayerChart:
     """Layers as one view; the page gives it its width."""
-    return alt.layer(*layers, height=height, width=560)
+    return cast("alt.LayerChart", alt.layer(*layers, height=height, width=560))
 
 
 def headroom(base: alt.Chart, columns: Sequence[str], *, is_stacked: bool = False) -> alt.Chart:

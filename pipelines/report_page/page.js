@@ -85,6 +85,8 @@
   // the window on show
 
   const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
+  const day = (ms) => new Date(ms).toISOString().slice(0, 10);
+  const span = (from, to) => (day(from) === day(to) ? `${clock(from)} to ${clock(to)} UTC` : `${day(from)} ${clock(from)} to ${day(to)} ${clock(to)} UTC`);
   const whole = () => {
     const params = Object.fromEntries((specs.timeline?.params || []).map((param) => [param.name, param.value]));
     return [params.from_ms, params.to_ms];
@@ -92,7 +94,7 @@
   const tell = () => {
     const output = document.getElementById("shown");
     const [from, to] = state.from === null ? whole() : [state.from, state.to];
-    if (output) output.textContent = `${clock(from)} to ${clock(to)} UTC`;
+    if (output) output.textContent = span(from, to);
   };
   const show = async (from, to) => {
     const [first, last] = whole();
