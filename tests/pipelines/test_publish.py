@@ -15,7 +15,7 @@ from pipelines.models import Run
 
 def test_the_result_is_these_files_and_no_others(analyzed):
     out = analyzed.analysis.out
-    artefacts = ["analysis.duckdb", "report.html", "summary.json", "summary.md", "tables"]
+    artefacts = ["analysis.duckdb", "report.html", "summary.json", "summary.md", "tables", "timeline.png", "timeline.svg"]
     assert sorted(path.name for path in out.iterdir()) == artefacts
     assert sorted(path.stem for path in (out / "tables").iterdir()) == sorted(model.table for model in publish.published())
 
