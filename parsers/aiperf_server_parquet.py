@@ -95,7 +95,7 @@ def _read_row(row: dict[str, Any], labels: list[str], account: Account, samples:
 
 
 def _values(row: dict[str, Any]) -> Iterator[tuple[str, str | None, float | None]]:
-    """Suffix of the name, bucket and value of each sample in a row. The rows of all buckets repeat the histogram's sum and count."""
+    """Suffix of the name, bucket and value of each sample in a row. Each bucket's row repeats the histogram's sum and count."""
     yield "_total" if row["metric_type"] == "counter" else "", None, row["value"]
     yield "_bucket", row["bucket_le"], row["bucket_count"]
     if row["bucket_le"] in ("+Inf", None):

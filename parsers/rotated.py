@@ -29,17 +29,18 @@ class RotatedSource(Source):
 
     earlier: tuple[Source, ...] = ()
 
-    def open(self) -> io.BufferedReader:
+    def open(self, *, has_lines: bool = True) -> io.BufferedReader:
         """The content of all parts, one behind the other."""
-        return io.BufferedReader(_Chained([*self.earlier, Source(self.path, self.name)]), 1 << 20)
+        parts = [*self.earlier, Source(self.path, self.name)]
+        return io.BufferedReader(_Chained(parts, has_lines=has_lines), 1 << 20)
 
 
 class _Chained(io.RawIOBase):
     """Sources as one stream. A part whose last line is not ended is ended, so that no two lines become one."""
 
-    def __init__(self, parts: Sequence[Source]) -> None:
-        self._parts = iter(parts)
-        self._stream = next(self._parts).open()
+    def __init__(self, parts: Sequence[Source], *, has_lines: bool) -> None:
+        self._parts, self._has_lines = iter(parts), has_lines
+        self._stream = next(self._parts).open(has_lines=has_lines)
         self._is_ended = True
         self._fault: InputError | None = None
 
@@ -54,7 +55,7 @@ class _Chained(io.RawIOBase):
                     raise self._fault
                 return 0
             self._stream.close()
-            self._stream = following.open()
+            self._stream = following.open(has_lines=self._has_lines)
             if not self._is_ended:
                 data = b"\n"
                 break
@@ -75,14 +76,19 @@ class _Chained(io.RawIOBase):
         super().close()
 
 
+def base_of(name: str) -> str | None:
+    """What the newest part of the set is called that a file of this name is a part of; None where the name is no part's."""
+    part = _ROTATED.fullmatch(name)
+    return (part["base"] or part["whole"]) if part else None
+
+
 def joined(sources: Sequence[Source]) -> list[Source]:
     """The sources, those that are parts of one rotated log as one, in the place of the newest."""
     by_name = {source.name: source for source in sources}
     older: dict[str, list[tuple[tuple[int, str], Source]]] = {}
     for source in sources:
-        part = _ROTATED.fullmatch(source.name)
-        base = part and (part["base"] or part["whole"])
-        if part and base in by_name and _is_readable(source):
+        base, part = base_of(source.name), _ROTATED.fullmatch(source.name)
+        if part and base and base in by_name and _is_readable(source):
             older.setdefault(base, []).append(((-int(part["age"] or 0), part["date"] or part["number"] or ""), source))
     taken = {source.name for parts in older.values() for _, source in parts}
     return [

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -23,17 +22,18 @@ from typing import Any
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from parsers import InputError, Source
-from parsers.columns import PLACEHOLDER_YEAR
+from parsers.columns import PLACEHOLDER_YEAR, schema
+from parsers.rotated import base_of
 from pipelines import intake
 from pipelines.patterns import Found
 from pipelines.storage import Store
 
 Tell = Callable[[str], object]
 LOCAL_REACH = timedelta(hours=14)  # how far from UTC a clock of no known zone may be
-_ROTATED = re.compile(r"(?P<base>.*log[^/]*?)[.-](?:\d{1,4}|20\d{6}(?:-\d{6}|\d{2,6})?)", re.IGNORECASE)  # as parsers.rotated
 _TIMES = ("at_utc", "start_at", "end_at", "at_local", "date_local")
 
 
@@ -177,6 +177,7 @@ class Contents:
         self._tell(f"reading {first.uri}")
         with first.store.fetched(first.name) as path, self._lake.workplace() as folder:
             content = replace(_parsed(Source(path, name), folder), digest=digest, bytes=self._lengths[digest], extends=extends)
+            _write_sources(folder / "sources.parquet", content)
             for table in sorted(content.rows):
                 self._lake.put(self.table(content, table), (folder / f"{table}.parquet").replace)
             self._lake.put_bytes(f"raw/{digest}/content.json", json.dumps(asdict(content), indent=1).encode())
@@ -185,11 +186,10 @@ class Contents:
 
 
 def bare_name(name: str) -> str:
-    """A file's name without its compression and, where it is a log, without what rotation added."""
+    """A file's name without its compression and without what rotation added."""
     for suffix in intake.COMPRESSED_SUFFIXES:
         name = name.removesuffix(suffix)
-    rotated = _ROTATED.fullmatch(name)
-    return rotated["base"] if rotated else name
+    return base_of(name) or name
 
 
 @cache
@@ -264,6 +264,12 @@ def _parsed(source: Source, folder: Path) -> Content:
         rows=dict(sorted(read.rows.items())),
         parsers=parsers_version(),
     )
+
+
+def _write_sources(path: Path, content: Content) -> None:
+    """Let the row of the file say nothing of where it lay and how it was packed: that is not of its content."""
+    [row] = pq.read_table(path).to_pylist()
+    pq.write_table(pa.Table.from_pylist([row | {"path": content.name, "bytes": content.bytes}], schema=schema("sources")), path)
 
 
 def _times(folder: Path, rows: Mapping[str, int]) -> tuple[str | None, str | None, str | None, str | None]:
