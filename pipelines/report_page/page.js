@@ -95,6 +95,39 @@
     const output = document.getElementById("shown");
     const [from, to] = state.from === null ? whole() : [state.from, state.to];
     if (output) output.textContent = span(from, to);
+    for (const [id, at] of [["from", from], ["to", to]]) {
+      const input = document.getElementById(id);
+      if (input && input !== document.activeElement) input.value = clock(at);
+    }
+    list(state.from, state.to);
+  };
+
+  // The pauses of the time on show, in their order; of the whole run, the table that came with the page.
+  const listed = document.querySelector("#pauses-listed tbody");
+  const whenWhole = listed && { rows: [...listed.rows], summary: document.querySelector("#pauses-listed summary").textContent };
+  const MOST_LISTED = 200;
+  const lasting = (seconds) => (seconds < 0.9995 ? `${Math.round(1000 * seconds)} ms` : `${seconds.toFixed(seconds < 9.95 ? 1 : 0)} s`);
+  const rowOf = (pause) => {
+    const row = document.createElement("tr");
+    [pause.who, clock(pause.started_at), lasting(pause.duration_s), pause.name, pause.tokens_before ?? "not known"].forEach((text, place) => {
+      const cell = document.createElement(place ? "td" : "th");
+      if (!place) { cell.scope = "row"; cell.className = "break"; }
+      if (place === 2 || place === 4) cell.className = "n";
+      cell.textContent = text;
+      row.append(cell);
+    });
+    return row;
+  };
+  const list = (from, to) => {
+    if (!listed) return;
+    const summary = document.querySelector("#pauses-listed summary");
+    if (from === null) { listed.replaceChildren(...whenWhole.rows); summary.textContent = whenWhole.summary; return; }
+    const within = specs.pauses.datasets.rows.filter((pause) => pause.started_at < to && pause.ended_at > from).sort((one, other) => one.started_at - other.started_at);
+    const requests = new Set(within.map((pause) => pause.who)).size;
+    const cut = within.length > MOST_LISTED ? `; the first ${MOST_LISTED} are listed` : "";
+    listed.replaceChildren(...within.slice(0, MOST_LISTED).map(rowOf));
+    summary.textContent = `${within.length} pause${within.length === 1 ? "" : "s"} in ${requests} request${requests === 1 ? "" : "s"} from ${span(from, to)}${cut}`;
+    document.getElementById("pauses-listed").open = true;
   };
   const show = async (from, to) => {
     const [first, last] = whole();
@@ -120,6 +153,13 @@
   const timeline = document.getElementById("chart-timeline");
   if (timeline) {
     document.querySelector(".toolbar").hidden = false;
+    const [fromInput, toInput] = [document.getElementById("from"), document.getElementById("to")];
+    const typed = () => {
+      const midnight = Date.parse(`${day(state.from ?? whole()[0])}T00:00:00Z`);
+      const [from, to] = [fromInput, toInput].map((input) => midnight + (input.valueAsNumber || 0));
+      if (fromInput.value && toInput.value) show(from, to > from ? to : to + 86400000);
+    };
+    for (const input of [fromInput, toInput]) input.addEventListener("change", typed);
     timeline.addEventListener("pointerdown", () => {
       window.addEventListener("pointerup", () => setTimeout(() => {
         const brushed = views.get("timeline")?.view.signal("brush") || {};

@@ -241,3 +241,21 @@ def test_the_first_chart_is_there_within_a_second_and_a_half_of_work(browser, ht
     metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
     assert metrics["TaskDuration"] < 1.5, metrics
     page.close()
+
+
+def test_two_times_typed_list_the_requests_that_paused_between_them_and_why(show, html):
+    shown = show(html)
+    shown.page.fill("#from", "13:09:20")
+    shown.page.fill("#to", "13:10:00")
+    shown.page.keyboard.press("Tab")
+    shown.until("document.getElementById('shown').textContent === '13:09:20 to 13:10:00 UTC'")
+    summary = shown.ask("document.querySelector('#pauses-listed summary').textContent")
+    rows = shown.ask(
+        "[...document.querySelectorAll('#pauses-listed tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    assert summary == f"{len(rows)} pauses in {len({row[0] for row in rows})} requests from 13:09:20 to 13:10:00 UTC"
+    assert 2 < len(rows) < 20
+    assert all("13:09:00" < began < "13:10:00" for _, began, *_ in rows)
+    assert {cause for *_, cause, _ in rows} <= {"Preemption", "Prefill interference", "Cause not told"}
+    shown.page.click("text=Whole run")
+    shown.until("document.querySelector('#pauses-listed summary').textContent === 'The 15 longest pauses'")
