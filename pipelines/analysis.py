@@ -21,7 +21,7 @@ from pipelines import publish
 from pipelines.duck import connect
 from pipelines.intake import Intake, read, read_into
 from pipelines.lake import Lake
-from pipelines.models import Run, materialize, models
+from pipelines.models import Run, make, models, set_variables, view
 from pipelines.storage import is_alive
 
 Tell = Callable[[str], object]
@@ -67,10 +67,14 @@ def build(lake: Lake, run: Run, *, tell: Tell = lambda _: None) -> dict[str, int
     """Make every table of the run from its raw tables; row count by table."""
     rows = {}
     with connect() as con:
+        set_variables(con, run)
+        for table in TABLES:
+            view(f"raw.{table}", lake=lake, con=con)
         for model in models().values():
             tell(f"computing {model.name}")
             try:
-                rows[model.name] = materialize(model, lake=lake, con=con, run=run)
+                rows[model.name] = make(model, lake=lake, con=con, run=run)
+                view(model.name, lake=lake, con=con)
             except duckdb.Error as error:
                 fault = str(error).partition("\n")[0]
                 raise InputError(f"{model.name}: a value in the inputs is beyond its sums ({fault}); please report it") from error

@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -35,6 +35,7 @@ from pipelines.lake import Lake
 LAYERS = ("raw", "staging", "core", "marts", "advice")
 PYTHON_MODELS = (
     "pipelines.clock.model",
+    "pipelines.replay.effects",
     "pipelines.replay.hit_rates",
     "pipelines.replay.kv_events",
     "pipelines.replay.requests",
@@ -72,6 +73,7 @@ class Model:
     reads: tuple[str, ...]
     query: str | None = None
     function: Function | None = None
+    only: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def layer(self) -> str:
@@ -98,12 +100,16 @@ def from_sql(path: Path) -> Model:
     return _documented(name, header, reads=tuple(sorted(set(_REFERENCE.findall(code)) - {name})), query=query)
 
 
-def python_model(name: str, *, reads: Iterable[str]) -> Callable[[Function], Function]:
-    """Mark a function as the maker of table `name`; its docstring is the header. Found through PYTHON_MODELS."""
+def python_model(name: str, *, reads: Iterable[str], only: Mapping[str, str] | None = None) -> Callable[[Function], Function]:
+    """Mark a function as the maker of table `name`; its docstring is the header. Found through PYTHON_MODELS.
+
+    `only` says, as a SQL condition, which rows of a table it reads: a day has a million that most functions do not want.
+    """
 
     def mark(function: Function) -> Function:
         header = inspect.cleandoc(function.__doc__ or "")
-        function.model = _documented(name, header, reads=tuple(reads), function=function)  # type: ignore[attr-defined]
+        model = _documented(name, header, reads=tuple(reads), function=function)
+        function.model = replace(model, only=only or {})  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -155,8 +161,14 @@ def materialize(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run
     for read in model.reads:
         view(read, lake=lake, con=con)
     set_variables(con, run)
+    return make(model, lake=lake, con=con, run=run)
+
+
+def make(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run: Run) -> int:
+    """As `materialize`, on a connection that already has the run's variables and a view of each table read."""
     if model.function is not None:
-        frame = model.function({read: con.sql(f"from {read}").pl() for read in model.reads}, run)
+        frames = {read: con.sql(f"from {read} where {model.only.get(read, 'true')}").pl() for read in model.reads}
+        frame = model.function(frames, run)
         lake.put(model.name, lambda path: frame.write_parquet(path, compression="zstd"))
     else:
         put_query(model, lake=lake, con=con)

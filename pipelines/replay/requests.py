@@ -138,9 +138,10 @@ SCHEMA = {
     "reason": pl.String,
 }
 READS = ("core.engines", "core.requests", "core.counter_intervals", "core.histogram_intervals", "core.engine_states")
+LENGTHS = ("request_prompt_tokens", "request_generation_tokens")
 
 
-@python_model("core.recompute_replays", reads=READS)
+@python_model("core.recompute_replays", reads=READS, only={"core.histogram_intervals": f"signal in {LENGTHS}"})
 def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:  # noqa: ARG001
     """Recomputed tokens as a replay of the recorded load over the engine's block pool gives them.
 
@@ -300,8 +301,7 @@ def _intervals(counters: pl.DataFrame, histograms: pl.DataFrame, states: pl.Data
         for row in counters.group_by("signal", "interval_end").agg(pl.col("delta").sum()).iter_rows(named=True)
     }
     buckets: dict[tuple[str, datetime], list[tuple[float, float]]] = {}
-    lengths = histograms.filter(pl.col("signal").is_in(("request_prompt_tokens", "request_generation_tokens")))
-    summed = lengths.group_by("signal", "interval_end", "le").agg(pl.col("delta").sum()).sort("signal", "interval_end", "le")
+    summed = histograms.group_by("signal", "interval_end", "le").agg(pl.col("delta").sum()).sort("signal", "interval_end", "le")
     for row in summed.iter_rows(named=True):
         buckets.setdefault((row["signal"], row["interval_end"]), []).append((row["le"], row["delta"]))
     in_flight = {row["sampled_at"]: row["running"] + row["waiting"] for row in states.iter_rows(named=True) if _is_load(row)}

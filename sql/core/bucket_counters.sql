@@ -17,22 +17,33 @@ with intervals as (
         greatest(interval_start, getvariable('since')::timestamptz) as shared_from,
         greatest(interval_end, plus_seconds(getvariable('since')::timestamptz, 1)) as shared_to,
     from core.counter_intervals
+),
+
+sized as (
+    select engine, any_value(bucket_s) as bucket_s from core.buckets group by engine
+),
+
+-- an interval once for each bucket it covers
+covered as (
+    select
+        intervals.*,
+        unnest(range(floor(epoch(shared_from) / bucket_s)::bigint, ceil(epoch(shared_to) / bucket_s)::bigint)) * bucket_s as bucket_epoch_s,
+    from intervals
+    inner join sized using (engine)
 )
 
 select
     buckets.engine,
-    intervals.signal,
-    intervals.labels,
+    covered.signal,
+    covered.labels,
     buckets.bucket_at,
     sum(
-        intervals.delta
-        * overlap_s(intervals.shared_from, intervals.shared_to, buckets.bucket_at, plus_seconds(buckets.bucket_at, buckets.bucket_s))
-        / seconds_between(intervals.shared_from, intervals.shared_to)
+        covered.delta
+        * overlap_s(covered.shared_from, covered.shared_to, buckets.bucket_at, plus_seconds(buckets.bucket_at, buckets.bucket_s))
+        / seconds_between(covered.shared_from, covered.shared_to)
     ) as delta,
-from intervals
+from covered
 inner join core.buckets
-    on buckets.engine = intervals.engine
-    and buckets.bucket_at < intervals.shared_to
-    and plus_seconds(buckets.bucket_at, buckets.bucket_s) > intervals.shared_from
+    on buckets.engine = covered.engine and buckets.bucket_at = make_timestamptz((covered.bucket_epoch_s * 1e6)::bigint)
 group by all
 order by engine, signal, labels, bucket_at

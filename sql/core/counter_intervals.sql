@@ -27,7 +27,6 @@ samples as (
     select engine, signal, name, labels, sampled_at, value * factor as value
     from staging.metric_samples
     inner join counted using (name)
-    where le is null
 ),
 
 scrapes as (

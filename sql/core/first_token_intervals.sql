@@ -85,10 +85,8 @@ select
     aged.first_tokens,
     aged.ttft_s,
     aged.prompt_tokens_per_s,
-    (
-        select median(later.ttft_s)
-        from aged as later
-        where later.engine = aged.engine and later.interval_end > aged.interval_end and not later.is_young
+    median(aged.ttft_s) filter (where not aged.is_young) over (
+        partition by aged.engine order by aged.interval_end groups between 1 following and unbounded following
     ) as later_ttft_s,
     aged.queue_s,
     states.waiting,
@@ -96,5 +94,5 @@ select
     aged.is_young,
 from aged
 left join core.engine_states as states on states.engine = aged.engine and states.sampled_at = aged.interval_end
-where aged.first_tokens > 0
+qualify aged.first_tokens > 0
 order by aged.engine, aged.interval_end

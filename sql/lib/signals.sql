@@ -130,3 +130,7 @@ from (values
     ('up', 'up', 'gauge', 1.0, 1),
     ('process_start_time_seconds', 'process_start_epoch_s', 'gauge', 1.0, 1)
 ) as catalogue(name, signal, kind, factor, preferred);
+
+-- Whether a sample is a number that an engine can have counted or gauged; one below 0, not finite or too large is as good as not
+-- scraped. NaN is above every number.
+create or replace macro is_plausible(value) as value >= 0 and value < power(2, 53);

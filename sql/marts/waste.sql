@@ -82,10 +82,8 @@ busy as (
                 sum(delta) filter (where signal = 'prompt_tokens')
             ) as tokens,
     from core.counter_intervals as intervals
-    inner join core.engine_states as states
-        on states.engine = intervals.engine and states.sampled_at = intervals.interval_start and states.running > 0
-    inner join core.engine_states as states_after
-        on states_after.engine = intervals.engine and states_after.sampled_at = intervals.interval_end and states_after.running > 0
+    where (intervals.engine, intervals.interval_start) in (select (engine, sampled_at) from core.engine_states where running > 0)
+        and (intervals.engine, intervals.interval_end) in (select (engine, sampled_at) from core.engine_states where running > 0)
     group by all
 ),
 

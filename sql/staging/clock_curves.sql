@@ -31,7 +31,7 @@ with samples as (
         null,
         value,
     from raw.metric_samples
-    where at_utc is not null
+    where at_utc is not null and le is null
 )
 
 select source, name, at_utc as utc_at, at_local as local_at, sum(value) as value,
