@@ -123,7 +123,7 @@ def recording(paths: Sequence[Path], run: Run = A_RUN, *, tell: Tell = lambda _:
         )
     if analyses:
         with open_read_only(analyses[0]) as con:
-            return recorded.read(con)
+            return recorded.read(recorded.of_analysis(con))
     with tempfile.TemporaryDirectory(prefix="kvpressure-") as folder:
         lake = Lake.of(Path(folder) / "lake", run=run.name)
         read(paths, lake, tell=tell).require_whole()
@@ -131,7 +131,7 @@ def recording(paths: Sequence[Path], run: Run = A_RUN, *, tell: Tell = lambda _:
         publish.write_database(lake, Path(folder) / publish.DATABASE)
         with duckdb.connect(str(Path(folder) / publish.DATABASE), read_only=True) as con:
             con.execute("set timezone = 'UTC'")
-            return recorded.read(con, _steps(lake))
+            return recorded.read(recorded.of_analysis(con), _steps(lake))
 
 
 def _steps(lake: Lake) -> pl.DataFrame:

@@ -9,7 +9,7 @@ when the one before is done, however long that takes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from statistics import median
@@ -82,26 +82,46 @@ class NotReplayableError(Exception):
     """There is no prediction for this run; the message says why, and where it can be helped, how."""
 
 
-def read(con: duckdb.DuckDBPyConnection, steps: pl.DataFrame | None = None) -> Recording:
-    """The recording in an analysis; `steps`: its iteration lines, where there are any.
+READS = (
+    "core.engines",
+    "core.engine_settings",
+    "core.engine_states",
+    "core.counter_intervals",
+    "core.requests",
+    "core.gap_streams",
+    "core.gap_chunks",
+    "core.stall_causes",
+    "marts.preemptions",
+    "marts.waste",
+    "marts.queue_time",
+)
+
+
+def of_analysis(con: duckdb.DuckDBPyConnection) -> dict[str, pl.DataFrame]:
+    """The tables a recording is made of, from an analysis; there, those of marts stand without a schema."""
+    return {name: con.sql(f"from {name.removeprefix('marts.')}").pl() for name in READS}
+
+
+def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) -> Recording:
+    """The recording of a run from its tables; `steps`: its iteration lines, where there are any.
 
     NotReplayableError where no replay would hold.
     """
-    engines = con.sql("from core.engines order by engine").pl().to_dicts()
-    counters = con.sql("from core.counter_intervals").pl()
-    states = con.sql("from core.engine_states").pl()
+    engines = tables["core.engines"].sort("engine").to_dicts()
+    counters, states = tables["core.counter_intervals"], tables["core.engine_states"]
     seen = Seen.of(counters, states)
-    said = dict(con.sql("select key, any_value(value_text) from core.engine_settings group by key").fetchall())
+    settings_said = tables["core.engine_settings"].drop_nulls("value_text").sort("engine", "key")
+    said = dict(settings_said.unique("key", keep="first", maintain_order=True).select("key", "value_text").iter_rows())
     _require_modelled(engines, said, _active(counters))
-    requests = con.sql("from core.requests").pl()
+    requests = tables["core.requests"]
     clients = _clients(requests)
     _require_whole(requests, clients, seen)
     engine = engines[0]
     settings = settings_of(engine)
     if (watermark := _number(said.get("watermark"))) is not None:
         settings = _with_watermark(settings, watermark)
-    chunks, pauses = _chunks(con), _pauses(con)
-    measured = _measured(con, clients, chunks)
+    chunks, pauses = _chunks(tables), _pauses(tables)
+    measured = _measured(tables, clients, chunks)
     records = [each for client in clients for each in client.records]
     calibration = calibrate(
         Evidence(
@@ -295,31 +315,32 @@ def episodes(clients: Sequence[Client]) -> tuple[Episode, ...]:
 # what was measured
 
 
-def _chunks(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
-    return con.sql("""
-        select
-            chunks.stream,
-            chunks.chunk_index,
-            chunks.gap_s,
-            epoch(chunks.received_at) as at_s,
-            requests.input_tokens::double as prompt_tokens,
-            requests.output_tokens / streams.chunks as tokens_per_chunk,
-        from core.gap_chunks as chunks
-        inner join core.gap_streams as streams using (stream)
-        inner join core.requests as requests on requests.request_key = chunks.request_key
-        where requests.input_tokens > 0 and requests.output_tokens > 0
-        order by chunks.stream, chunks.chunk_index
-    """).pl()
+def _chunks(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    return (
+        tables["core.gap_chunks"]
+        .join(tables["core.gap_streams"].select("stream", "chunks"), on="stream")
+        .join(tables["core.requests"].select("request_key", "input_tokens", "output_tokens"), on="request_key")
+        .filter((pl.col("input_tokens") > 0) & (pl.col("output_tokens") > 0))
+        .select(
+            "stream",
+            "chunk_index",
+            "gap_s",
+            at_s=pl.col("received_at").dt.epoch("us") / 1e6,
+            prompt_tokens=pl.col("input_tokens").cast(pl.Float64),
+            tokens_per_chunk=pl.col("output_tokens") / pl.col("chunks"),
+        )
+        .sort("stream", "chunk_index")
+    )
 
 
-def _pauses(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
+def _pauses(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Gaps in which a step's time does not show. Those of somebody's long prefill stay: that is what a step with one takes."""
-    return con.sql("""
-        select stream, gap_index + 1 as chunk_index, cause = 'preemption' as is_resume
-        from core.stall_causes
-        where cause <> 'prefill_interference'
-        order by all
-    """).pl()
+    return (
+        tables["core.stall_causes"]
+        .filter(pl.col("cause") != "prefill_interference")
+        .select("stream", chunk_index=pl.col("gap_index") + 1, is_resume=pl.col("cause") == "preemption")
+        .sort("stream", "chunk_index")
+    )
 
 
 def _resumed_share(chunks: pl.DataFrame, pauses: pl.DataFrame, measured: dict[str, Measured]) -> float:
@@ -333,21 +354,20 @@ def _resumed_share(chunks: pl.DataFrame, pauses: pl.DataFrame, measured: dict[st
     return min(1.0, measured["recomputed_tokens"].best / tokens) if tokens else 1.0
 
 
-def _measured(con: duckdb.DuckDBPyConnection, clients: Sequence[Client], chunks: pl.DataFrame) -> dict[str, Measured]:
+def _measured(tables: Mapping[str, pl.DataFrame], clients: Sequence[Client], chunks: pl.DataFrame) -> dict[str, Measured]:
     """The figures a replay is held against; those that no input tells are left out."""
     found = {}
-    for name, query in (
-        ("preemptions", "select sum(count_low), sum(count_best), sum(count_high) from preemptions"),
-        (
-            "recomputed_tokens",
-            "select sum(tokens_low), sum(tokens_best), sum(tokens_high) from waste where kind = 'preemption_recompute'",
-        ),
-        ("queue_s", "select sum(seconds), sum(seconds), sum(seconds) from queue_time"),
+    preemptions, queued = tables["marts.preemptions"], tables["marts.queue_time"]
+    waste = tables["marts.waste"].filter(pl.col("kind") == "preemption_recompute")
+    for name, of_engines, columns in (
+        ("preemptions", preemptions, ("count_low", "count_best", "count_high")),
+        ("recomputed_tokens", waste, ("tokens_low", "tokens_best", "tokens_high")),
+        ("queue_s", queued, ("seconds", "seconds", "seconds")),
     ):
-        low, best, high = con.sql(query).fetchall()[0]
+        low, best, high = (_sum(of_engines[column]) for column in columns)
         if best is not None:
             found[name] = Measured(low if low is not None else best, best, high if high is not None else best)
-    if "queue_s" not in found and con.sql("select count(*) from core.engine_states where waiting is not null").fetchall()[0][0]:
+    if "queue_s" not in found and tables["core.engine_states"]["waiting"].is_not_null().any():
         found["queue_s"] = Measured(0.0, 0.0, 0.0)
     records = [each for client in clients for each in client.records]
     ttft = sorted(each.first_token_s - each.arrived_s for each in records)
@@ -363,6 +383,12 @@ def _measured(con: duckdb.DuckDBPyConnection, clients: Sequence[Client], chunks:
         exact["itl_p50_ms"] = 1e3 * float(gaps.quantile(0.5) or 0.0)
         exact["itl_p99_ms"] = 1e3 * float(gaps.quantile(0.99) or 0.0)
     return found | {name: Measured(value, value, value) for name, value in exact.items()}
+
+
+def _sum(values: pl.Series) -> float | None:
+    """Of those that are known; None where none is."""
+    known = values.drop_nulls()
+    return float(known.sum()) if len(known) else None
 
 
 def _number(text: str | None) -> float | None:

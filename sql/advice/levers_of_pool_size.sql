@@ -10,7 +10,8 @@
 -- column: from_value | Its value in the run; NULL where no input says. Of levers outside of the engine: the quantity it acts on.
 -- column: to_value   | The value proposed; NULL for a lever that has none.
 -- column: effects    | Sentences on what should change; NULL among them where the run lacks a number.
--- column: prices     | Sentences on what it costs, with the run's numbers.
+-- column: estimates  | Sentences on how much of it to expect by rule of thumb; a replay, where there is one, takes their place.
+-- column: prices     | Sentences on what it costs by rule of thumb; a replay takes their place, too.
 -- column: evidence   | Sentences with the run's numbers that the value rests on.
 -- column: method     | How value and effect were worked out.
 
@@ -30,6 +31,7 @@ larger_context as (
         kv_capacity_tokens::varchar as from_value,
         (2 * kv_capacity_tokens)::varchar as to_value,
         [format('The {} requests that failed find room.', failed_requests)] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [format('Up to {} requests shared a cache of {} tokens.', max_running, spoken_count(kv_capacity_tokens))] as evidence,
         'twice the size: a first step, no length of a failed request is known' as method,
@@ -45,6 +47,7 @@ fewer_slots as (
         max_num_seqs::varchar as from_value,
         (max_running - 1)::bigint::varchar as to_value,
         [format('Each of {} requests then has a larger share of the cache.', (max_running - 1)::bigint)] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [format('{} requests failed with up to {} at once.', failed_requests, max_running)] as evidence,
         'one fewer than ran when the cache overflowed' as method,
@@ -84,6 +87,7 @@ shorter_prompts as (
                 else 'With prompts a third shorter the slow steps are a third fewer.'
             end,
         ] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [format('Prompts are {:.0f} % of what a running sequence holds.', 100 * prompt_share), heaviest_prompts] as evidence,
         'the same formula with two thirds of the prompt tokens' as method,
@@ -121,6 +125,7 @@ shorter_outputs as (
                 )
             end,
         ] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [format('Answers are {:.0f} % of what a running sequence holds.', 100 * (1 - prompt_share)), heaviest_outputs]
             as evidence,
@@ -144,6 +149,7 @@ more_memory as (
                 100 * free_memory_ratio
             ),
         ] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [fit_sentence] as evidence,
         'lowest free memory the GPU exporter showed' as method,
@@ -178,6 +184,7 @@ smaller_kv_entries as (
                 most_sequences(2 * pool_tokens, held_tokens, held_deviation_tokens, 1.645), fits_95
             ),
         ] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [fit_sentence] as evidence,
         'half the bytes for a token, and the same formula' as method,
@@ -202,6 +209,7 @@ split_weights as (
                 spoken_count(kv_capacity_tokens * (2 + weights_gib / kv_cache_memory_gib))
             ),
         ] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [format('Weights take {:.1f} GiB of each GPU, the KV pool {:.1f} GiB.', weights_gib, kv_cache_memory_gib), fit_sentence]
             as evidence,
@@ -220,6 +228,6 @@ proposed as (
     union all by name from split_weights
 )
 
-select engine, verdict, lever, from_value, to_value, effects, prices, evidence, method,
+select engine, verdict, lever, from_value, to_value, effects, estimates, prices, evidence, method,
 from proposed
 order by engine, verdict, lever

@@ -10,7 +10,8 @@
 -- column: from_value | Its value in the run; NULL where no input says. Of levers outside of the engine: the quantity it acts on.
 -- column: to_value   | The value proposed; NULL for a lever that has none.
 -- column: effects    | Sentences on what should change; NULL among them where the run lacks a number.
--- column: prices     | Sentences on what it costs, with the run's numbers.
+-- column: estimates  | Sentences on how much of it to expect by rule of thumb; a replay, where there is one, takes their place.
+-- column: prices     | Sentences on what it costs by rule of thumb; a replay takes their place, too.
 -- column: evidence   | Sentences with the run's numbers that the value rests on.
 -- column: method     | How value and effect were worked out.
 
@@ -38,8 +39,8 @@ fewer_sequences as (
             || coalesce(
                 format('; {:.0f} preemptions were counted with {:.1f} running on average.', preemptions, mean_running), '.'
             ),
-            format('The {:.0f} % of all tokens that were computed again are saved.', 100 * repeated_share),
         ] as effects,
+        [format('The {:.0f} % of all tokens that were computed again are saved.', 100 * repeated_share)] as estimates,
         [
             case
                 when cap < mean_running then format(
@@ -68,9 +69,7 @@ fewer_sequences as (
             format('{:.1f} ran and {:.1f} waited on average while requests were preempted.', mean_running, mean_waiting),
         ] as evidence,
         coalesce(
-            format(
-                'central limit over sequence lengths [{}]; price by Little''s law and step time independent of batch size', method
-            ),
+            format('central limit over sequence lengths [{}]', method),
             'a fifth less than the mean running count under preemption'
         ) as method,
     from capped
@@ -111,13 +110,15 @@ admission_headroom as (
                 )
                 else 'The scheduler expects longer answers of those it admits, so that fewer have to be retracted.'
             end,
+            case when severity < 20 then 'Preemption is mild here: this is the gentlest lever, and leaving it is sound too.' end,
+        ] as effects,
+        [
             case
                 when engine_kind = 'vllm' and severity >= 20
                     then 'Fewer preemptions, not none: on vLLM''s own scheduler, under one other load, 5 % avoided a third and '
                         '20 % three quarters of them.'
             end,
-            case when severity < 20 then 'Preemption is mild here: this is the gentlest lever, and leaving it is sound too.' end,
-        ] as effects,
+        ] as estimates,
         [
             case
                 when severity >= 20 and fits_on_average * (1 - share) < mean_running then format(
@@ -131,9 +132,7 @@ admission_headroom as (
             end,
         ] as prices,
         [fit_sentence] as evidence,
-        'one-sided 95 % spread of the need of the sequences that fit, as a share of the pool; its effect on counts was '
-        'measured on another load'
-            as method,
+        'one-sided 95 % spread of the need of the sequences that fit, as a share of the pool' as method,
     from headroom
     where case engine_kind when 'vllm' then coalesce(watermark, 0) < share else true end
 ),
@@ -147,6 +146,7 @@ leave_it as (
         null as to_value,
         [format('{:.2f} preemptions per request: mild, and no setting is worth its price.', ratio(preemptions, first_tokens))]
             as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [fit_sentence] as evidence,
         'severity below 20' as method,
@@ -162,6 +162,7 @@ reserve_whole_prompt as (
         'False' as from_value,
         'True' as to_value,
         ['Prompts that run out of blocks half-way are no longer started: that part of the preemptions goes.'] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         ['The engine''s arguments switch it off.'] as evidence,
         'the setting is off in this run' as method,
@@ -177,6 +178,7 @@ no_evict_policy as (
         capacity_policy as from_value,
         'GUARANTEED_NO_EVICT' as to_value,
         ['No running request is paused any more.'] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [format('{:.0f} pauses were counted.', preemptions)] as evidence,
         'the policy decides whether requests are paused' as method,
@@ -192,6 +194,6 @@ proposed as (
     union all by name from no_evict_policy
 )
 
-select engine, verdict, lever, from_value, to_value, effects, prices, evidence, method,
+select engine, verdict, lever, from_value, to_value, effects, estimates, prices, evidence, method,
 from proposed
 order by engine, verdict, lever

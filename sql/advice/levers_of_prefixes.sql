@@ -10,7 +10,8 @@
 -- column: from_value | Its value in the run; NULL where no input says. Of levers outside of the engine: the quantity it acts on.
 -- column: to_value   | The value proposed; NULL for a lever that has none.
 -- column: effects    | Sentences on what should change; NULL among them where the run lacks a number.
--- column: prices     | Sentences on what it costs, with the run's numbers.
+-- column: estimates  | Sentences on how much of it to expect by rule of thumb; a replay, where there is one, takes their place.
+-- column: prices     | Sentences on what it costs by rule of thumb; a replay takes their place, too.
 -- column: evidence   | Sentences with the run's numbers that the value rests on.
 -- column: method     | How value and effect were worked out.
 
@@ -44,6 +45,7 @@ host_tier as (
                 spoken_count(missed_tokens), 100 * hit_ratio, 100 * best_hit_ratio
             ),
         ] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [
             format(
@@ -71,6 +73,7 @@ locality as (
                 'Prefixes are asked for while they are still in the pool.'
             ),
         ] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [format('The hit ratio fell from {:.0f} % to {:.0f} %.', 100 * best_hit_ratio, 100 * hit_ratio)] as evidence,
         'tokens found at the best earlier hit ratio and not found now' as method,
@@ -83,6 +86,6 @@ proposed as (
     union all by name from locality
 )
 
-select engine, verdict, lever, from_value, to_value, effects, prices, evidence, method,
+select engine, verdict, lever, from_value, to_value, effects, estimates, prices, evidence, method,
 from proposed
 order by engine, verdict, lever

@@ -10,7 +10,8 @@
 -- column: from_value | Its value in the run; NULL where no input says. Of levers outside of the engine: the quantity it acts on.
 -- column: to_value   | The value proposed; NULL for a lever that has none.
 -- column: effects    | Sentences on what should change; NULL among them where the run lacks a number.
--- column: prices     | Sentences on what it costs, with the run's numbers.
+-- column: estimates  | Sentences on how much of it to expect by rule of thumb; a replay, where there is one, takes their place.
+-- column: prices     | Sentences on what it costs by rule of thumb; a replay takes their place, too.
 -- column: evidence   | Sentences with the run's numbers that the value rests on.
 -- column: method     | How value and effect were worked out.
 
@@ -36,11 +37,13 @@ more_sequences as (
                 when fits_95 is not null then format('{} run at once: as many as the pool allows.', fits_95)
                 else 'Twice as many run at once; how many the pool allows cannot be told without sequence lengths and its size.'
             end,
+        ] as effects,
+        [
             format(
                 'The wait before the first run, {} a request now, shrinks with the {:.0f} that waited on average.',
                 spoken_duration(queued_s), mean_waiting
             ),
-        ] as effects,
+        ] as estimates,
         []::varchar[] as prices,
         [
             case max_num_seqs_source
@@ -64,6 +67,7 @@ larger_steps as (
         'larger_steps' as lever,
         max_num_batched_tokens::varchar as from_value,
         coalesce((2 * max_num_batched_tokens)::varchar, 'twice the current value') as to_value,
+        []::varchar[] as effects,
         [
             coalesce(
                 format(
@@ -72,7 +76,7 @@ larger_steps as (
                 ),
                 'At best prompts are worked off twice as fast, and the wait is halved.'
             ),
-        ] as effects,
+        ] as estimates,
         []::varchar[] as prices,
         [fit_sentence] as evidence,
         'one doubling: whether steps are bound by compute only the experiment shows' as method,
@@ -93,6 +97,7 @@ more_adapters as (
                 mean_waiting, spoken_duration(seconds)
             ),
         ] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         case when has_lora then ['The engine serves LoRA adapters.'] else ['No input says which of them it is.'] end as evidence,
         'requests the engine itself counts as deferred' as method,
@@ -129,6 +134,7 @@ smaller_chunks as (
         'smaller_chunks' as lever,
         max_num_batched_tokens::varchar as from_value,
         piece::varchar as to_value,
+        []::varchar[] as effects,
         [
             format(
                 'The gap between tokens in a step full of prompt falls to about {:.0f} ms{}.',
@@ -138,7 +144,7 @@ smaller_chunks as (
                     ''
                 )
             ),
-        ] as effects,
+        ] as estimates,
         [
             format(
                 'A mean prompt of {} tokens takes {:.0f} steps instead of {:.0f}: its first token comes about {:.0f} ms later.',
@@ -171,6 +177,7 @@ long_prompt_cap as (
                 spoken_count(piece), 1000 * (gap_s + piece / prefill_per_s)
             ),
         ] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [format('Prefill runs at about {} tokens/s.', spoken_count(prefill_per_s))] as evidence,
         'as for the token budget of a step' as method,
@@ -186,6 +193,7 @@ output_limits as (
         null as from_value,
         coalesce(format('{:.0f} output tokens', 2 * output_p90), 'twice the 90th percentile of ordinary answers') as to_value,
         ['An answer that does not end by itself stops there and gives its slot and blocks back.'] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         [format('Nine in ten answers have at most {:.0f} tokens.', output_p90)] as evidence,
         'twice the 90th percentile of the answers seen' as method,
@@ -202,6 +210,7 @@ outside as (
         null as from_value,
         null as to_value,
         [levers.effect] as effects,
+        []::varchar[] as estimates,
         []::varchar[] as prices,
         []::varchar[] as evidence,
         'the verdict''s own numbers' as method,
@@ -224,6 +233,6 @@ proposed as (
     union all by name from outside
 )
 
-select engine, verdict, lever, from_value, to_value, effects, prices, evidence, method,
+select engine, verdict, lever, from_value, to_value, effects, estimates, prices, evidence, method,
 from proposed
 order by engine, verdict, lever

@@ -15,7 +15,8 @@
 -- column: from_value  | Its value in the run; NULL where no input says. Of other levers: the quantity it acts on.
 -- column: to_value    | The value proposed, to be tried first.
 -- column: effects     | Sentences on what should change; NULL among them where the run lacks a number.
--- column: prices      | Sentences on what it costs, with the run's numbers.
+-- column: estimates   | Sentences on how much of it to expect by rule of thumb; a replay, where there is one, takes their place.
+-- column: prices      | Sentences on what it costs by rule of thumb; a replay takes their place, too.
 -- column: trade_off   | What it costs in any run.
 -- column: evidence    | Sentences with the run's numbers that the value rests on.
 -- column: verify_by   | An experiment that changes this alone.
@@ -105,6 +106,7 @@ select
     from_value,
     to_value,
     effects,
+    estimates,
     prices,
     trade_off,
     evidence,

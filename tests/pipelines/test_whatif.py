@@ -6,15 +6,19 @@ import json
 from dataclasses import replace
 from random import Random
 
+import polars as pl
 import pytest
 
 from pipelines import cli, cli_whatif
+from pipelines.replay import recorded
 from pipelines.replay.calibration import Stretch, fit
+from pipelines.replay.effects import _too_much
 from pipelines.replay.levers import FIGURES, LEVERS, LeverError, applied, value_of
 from pipelines.replay.load import Record
 from pipelines.replay.recorded import NotReplayableError, _require_modelled, client_of, episodes
 from pipelines.replay.scheduler import Replay, Request, StepTime
 from pipelines.replay.whatif import WhatIf, meets, smallest_change, swept
+from pipelines.sqlshell import open_read_only
 from tests.conftest import PROJECT
 from tests.whatif_runs import STEP_TIME, engine, recording, records, requests, serve
 
@@ -307,3 +311,32 @@ def test_an_analysis_is_asked_on_the_command_line(capsys, analyzed):
     assert cli.main(["whatif", str(analyzed.analysis.out), "--set", "max_num_seqs=4", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["after"]["figures"]["preemptions"]["best"] < told["before"]["figures"]["preemptions"]["best"]
+
+
+# the same figures as advice
+
+
+def test_advice_tells_the_figures_of_whatif(analyzed):
+    with open_read_only(analyzed.analysis.out) as con:
+        effects = con.sql("from replayed_effects where rank = 1").pl().to_dicts()
+        words = "select told_by, expected_effect, trade_off from recommendations where rank = 1"
+        told_by, effect, price = con.sql(words).fetchall()[0]
+        what_if = WhatIf.of(recorded.read(recorded.of_analysis(con)))
+    figures = what_if.predict({effects[0]["setting"]: effects[0]["to_value"]})[0].figures
+    assert {row["figure"]: (row["low"], row["best"], row["high"]) for row in effects} == {
+        name: (told.low, told.best, told.high) for name, told in figures.items()
+    }
+    assert told_by == "replay"
+    assert f"preemptions from 152 to {figures['preemptions'].best:.0f} (" in effect
+    assert f"output tokens per second from 998.2 to {figures['output_tokens_per_s'].best:.1f} (" in price
+    assert "Tokens per second fall by about" not in price
+
+
+@pytest.mark.parametrize(("engines", "requests", "reason"), [(2, 10, "2 engines"), (1, 2_000, "2,000 requests"), (1, 200, None)])
+def test_an_analysis_replays_only_what_is_quick(engines, requests, reason):
+    tables = {
+        "core.engines": pl.DataFrame({"engine": [str(i) for i in range(engines)]}),
+        "core.requests": pl.DataFrame({"output_tokens": [300] * requests}),
+    }
+    told = _too_much(tables)
+    assert told is None if reason is None else reason in told
