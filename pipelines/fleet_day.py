@@ -3,7 +3,8 @@
     days.<table>        the day's rows of a published table, of every engine whose day is finished (columns day, run, …)
     days.fleet          one row per engine of the configuration: run, engine_group, model, cluster, gpu_cost_usd_per_hour, labels
     fleet.<table>       another of the fleet's tables, of the same day
-    history.<table>     the same table of the days before, up to HISTORY_DAYS back; empty where there are none
+    history.<table>     the same table of the days before, up to HISTORY_DAYS back; empty where there are none. Who reads it
+                        reads fleet.<table> as well: a trend is one of something
 
 The day is `getvariable('day')::date`. `fleet/_done/day=….json` says what a day was reduced from; it is reduced again where that
 has changed, and then those whose trends reach back to it.
@@ -52,15 +53,19 @@ def fleet_models() -> dict[str, Model]:
     known = {f"days.{table}" for table in (*daily.tables(), FLEET)} | set(found)
     for model in found.values():
         for read in model.reads:
-            if read not in known and read.replace("history.", "fleet.", 1) not in found:
-                raise ModelError(f"{model.name} reads {read}, which nothing makes")
+            if (made := read.replace("history.", "fleet.", 1)) not in (known if made == read else model.reads):
+                raise ModelError(f"{model.name} reads {read} and not {made}" if made in known else f"nothing makes {read}")
     order = TopologicalSorter({name: [read for read in model.reads if read in found] for name, model in sorted(found.items())})
     return {name: found[name] for name in order.static_order()}
 
 
 def reduce_from(config: Config, day: date, *, tell: Tell = lambda _: None) -> list[date]:
-    """Make the fleet's tables of a day, and of later days whose trends reach back to it, where they are not. Returns these."""
-    reached = [each for each in days(config.store) if timedelta() <= each - day <= timedelta(days=HISTORY_DAYS)]
+    """Make the fleet's tables of a day, and of later days whose trends reach back to it, where they are not. Returns these.
+
+    Days shortly before are looked at too: two nights that ran at once may each have missed what the other did.
+    """
+    first, last = day - timedelta(days=config.lake.late_days), day + timedelta(days=HISTORY_DAYS)
+    reached = [each for each in days(config.store) if first <= each <= last]
     return [each for each in reached if reduce_day(config, each, tell=tell)]
 
 
@@ -143,9 +148,8 @@ def _history_view(con: duckdb.DuckDBPyConnection, config: Config, day: date, mod
     view = model.name.replace("fleet.", "history.", 1)
     if made := [lake.uri(model.name) for lake in lakes if lake.has(model.name)]:
         _view(con, view, made)
-    else:  # the first day: the table as it will be, without a row
-        columns = ", ".join(f"null as {name}" for name, _ in model.columns)
-        con.execute(f"create or replace view {view} as select {columns} where false")
+    else:  # the first day: the table as it is, without a row
+        con.execute(f"create or replace view {view} as from {model.name} where false")
 
 
 def _view(con: duckdb.DuckDBPyConnection, name: str, uris: Iterable[str]) -> None:

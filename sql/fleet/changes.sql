@@ -1,0 +1,98 @@
+-- What is not as it was: verdict, version, settings and workload of each engine against the last day it was seen before.
+--
+-- On the day an engine's verdict turned, what else changed that day stands beside it: the first place to look, not yet the cause.
+-- Sizes that an engine measures at each start waver by a few blocks; they count as changed from two in a hundred on.
+--
+-- grain: day, run, engine, kind, name
+-- column: day        | The day.
+-- column: run        | Engine, by its name in the configuration.
+-- column: engine     | Rank within it.
+-- column: kind       | verdict, version, setting or workload.
+-- column: name       | Which setting, or which figure.
+-- column: before     | As it was.
+-- column: after      | As it is.
+-- column: before_day | The day it was last so; NULL for a figure, which is compared with weeks.
+-- column: is_turn    | Whether the engine's verdict turned that day.
+with settings_before as (
+    select run, engine, key, arg_max(value_text, day) as before, max(day) as before_day
+    from history.settings
+    group by all
+),
+
+settings as (
+    select
+        now.run,
+        now.engine,
+        case when now.key in ('engine_version', 'engine_generation') then 'version' else 'setting' end as kind,
+        now.key as name,
+        settings_before.before,
+        now.value_text as after,
+        settings_before.before_day,
+    from fleet.settings as now
+    inner join settings_before using (run, engine, key)
+    where now.value_text <> settings_before.before
+        and not coalesce(
+            now.key in (
+                'num_gpu_blocks', 'kv_capacity_tokens', 'kv_cache_memory_bytes', 'kv_cache_memory_gib', 'max_concurrency',
+                'kv_cache_max_concurrency'
+            )
+            and abs(ratio(try_cast(now.value_text as double), try_cast(settings_before.before as double)) - 1) < 0.02,
+            false
+        )
+),
+
+verdicts_before as (
+    select run, engine, arg_max(verdict, day) as before, max(day) as before_day
+    from history.engine_days
+    where verdict is not null
+    group by all
+),
+
+verdicts as (
+    select
+        now.run,
+        now.engine,
+        'verdict' as kind,
+        'verdict' as name,
+        verdicts_before.before,
+        now.verdict as after,
+        verdicts_before.before_day,
+    from fleet.engine_days as now
+    inner join verdicts_before using (run, engine)
+    where now.verdict <> verdicts_before.before
+),
+
+workload as (
+    select
+        run,
+        engine,
+        'workload' as kind,
+        measure as name,
+        spoken_count(usual) as before,
+        spoken_count(value) as after,
+        null::date as before_day,
+    from fleet.trends
+    where is_unusual and is_workload
+),
+
+changed as (
+    from verdicts
+    union all by name
+    from settings
+    union all by name
+    from workload
+)
+
+select
+    getvariable('day')::date as day,
+    changed.run,
+    changed.engine,
+    changed.kind,
+    changed.name,
+    changed.before,
+    changed.after,
+    changed.before_day,
+    verdicts.run is not null as is_turn,
+from changed
+left join verdicts using (run, engine)
+order by changed.run, changed.engine, changed.kind = 'verdict' desc, changed.kind = 'version' desc, changed.kind, changed.name

@@ -1,0 +1,60 @@
+-- The day of the fleet, and of each group, model and cluster in it.
+--
+-- Sums of ranges add up the ends: right for what cannot be told, wide where errors would cancel out. An engine whose figure is not
+-- known is in no sum; `engines_known` says how many are.
+--
+-- grain: day, dimension, member
+-- column: day                     | The day.
+-- column: dimension               | fleet, group, model or cluster.
+-- column: member                  | Which; `all` for the fleet. What has no label is in none.
+-- column: engines                 | Engines seen.
+-- column: engines_under_pressure  | Of these, those whose verdict is one that costs somebody something (severity 20 and up).
+-- column: engines_not_told        | Of these, those whose inputs do not show.
+-- column: engines_known           | Of these, those whose waste is known.
+-- column: pressure_hours          | Hours under pressure, summed.
+-- column: observed_hours          | Hours observed, summed.
+-- column: preemptions_best        | Expected preemptions, summed.
+-- column: recomputed_tokens_low   | Least tokens processed again after preemption, summed.
+-- column: recomputed_tokens_best  | Expected.
+-- column: recomputed_tokens_high  | Most; NULL where one of them has no bound.
+-- column: wasted_gpu_seconds_low  | Least GPU time wasted on recomputation and refill together, summed.
+-- column: wasted_gpu_seconds_best | Expected.
+-- column: wasted_gpu_seconds_high | Most; NULL where one of them has no bound.
+-- column: wasted_cost_best        | Expected cost of it in USD; NULL without a price.
+-- column: queue_seconds           | Seconds with a queue, summed.
+-- column: generation_tokens       | Tokens generated.
+-- check:  engines_under_pressure + engines_not_told <= engines | Parts of a whole.
+with members as (
+    select 'fleet' as dimension, 'all' as member, * from fleet.engine_days
+    union all
+    select 'group' as dimension, engine_group as member, * from fleet.engine_days
+    union all
+    select 'model' as dimension, model as member, * from fleet.engine_days
+    union all
+    select 'cluster' as dimension, cluster as member, * from fleet.engine_days
+)
+
+select
+    getvariable('day')::date as day,
+    dimension,
+    member,
+    count(*) as engines,
+    count(*) filter (where severity >= 20 and verdict not in ('healthy', 'insufficient_evidence')) as engines_under_pressure,
+    count(*) filter (where verdict = 'insufficient_evidence' or verdict is null) as engines_not_told,
+    count(wasted_gpu_seconds_best) as engines_known,
+    sum(pressure_hours) as pressure_hours,
+    sum(observed_hours) as observed_hours,
+    sum(preemptions_best) as preemptions_best,
+    sum(recomputed_tokens_low) as recomputed_tokens_low,
+    sum(recomputed_tokens_best) as recomputed_tokens_best,
+    case when count(recomputed_tokens_best) = count(recomputed_tokens_high) then sum(recomputed_tokens_high) end as recomputed_tokens_high,
+    sum(wasted_gpu_seconds_low) as wasted_gpu_seconds_low,
+    sum(wasted_gpu_seconds_best) as wasted_gpu_seconds_best,
+    case when count(wasted_gpu_seconds_best) = count(wasted_gpu_seconds_high) then sum(wasted_gpu_seconds_high) end as wasted_gpu_seconds_high,
+    sum(wasted_cost_best) as wasted_cost_best,
+    sum(queue_seconds) as queue_seconds,
+    sum(generation_tokens) as generation_tokens,
+from members
+where member is not null
+group by dimension, member
+order by dimension <> 'fleet', dimension, member
