@@ -11,6 +11,7 @@ r"""What a collector wrapped around each line of a text: peeled off, in any nest
     {"MESSAGE":"(APIServer pid=1) INFO …","__REALTIME_TIMESTAMP":"1782907200123456",…}         journald JSON
     {"message":"(APIServer pid=1) INFO …","timestamp":1782907200123,…}              CloudWatch, Vector, Fluent Bit, Grafana
     {"status":"success","data":{"resultType":"streams","result":[…]}}               Loki's API; also {"events":[…]}
+    Date,Host,Service,Message                                                       CSV exports (parsers.csv_exports)
 
 Which wrappers there are is told by the head: each that fits half of its lines is one link of the chain, and what lies below is
 looked at again. What comes out are bare texts, one for each server where the wrappers name several, in the order of their times,
@@ -22,6 +23,7 @@ Nothing is peeled off a text that has no wrapper, and finding that out costs a l
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from array import array
@@ -29,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -37,6 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from parsers.columns import PLACEHOLDER_YEAR, schema
+from parsers.csv_exports import Columns, columns_of, records_in, records_of
 from parsers.json_text import BrokenJsonError, decode_line, documents, read_text
 from parsers.source import HEAD_BYTES, Account, InputError, Sink, Source
 from parsers.unix_time import in_utc
@@ -238,9 +241,10 @@ class Chain:
 
     wrappers: tuple[Wrapper, ...]
     is_document: bool = False
+    columns: Columns | None = None  # of a CSV export
 
     def __bool__(self) -> bool:
-        return self.is_document or bool(self.wrappers)
+        return self.is_document or self.columns is not None or bool(self.wrappers)
 
 
 @dataclass
@@ -281,7 +285,10 @@ def _without_colour(text: str) -> str:
 def chain_of(head: bytes) -> Chain:
     """The wrappers around the lines of a file that begins so."""
     text = head.decode("utf-8-sig", "replace")
-    if is_document := _is_document(text):
+    is_document, columns = _is_document(text), columns_of(text)
+    if columns:
+        lines = [record.text for record in islice(records_of(columns, io.StringIO(text, newline="")), HEAD_LINES) if record]
+    elif is_document:
         document = _whole_part(text)
         lines = [entry.text for entry in document][:HEAD_LINES]
     else:
@@ -297,7 +304,7 @@ def chain_of(head: bytes) -> Chain:
             break
         found.append(wrapper)
         lines = [text for text in _joined(peeled) if text.strip()]
-    return Chain(tuple(found), is_document)
+    return Chain(tuple(found), is_document, columns)
 
 
 def _joined(peeled: Iterable[Peeled]) -> Iterator[str]:
@@ -462,7 +469,11 @@ def unwrap(source: Source, chain: Chain, folder: Path) -> tuple[list[Stream], in
 
 
 def _entries(source: Source, chain: Chain) -> Iterator[Peeled | None]:
-    """Each line of a file as it stands there, or each entry of a document."""
+    """Each line of a file as it stands there, or each entry of a document, or each record of an export."""
+    if chain.columns:
+        for record in records_in(source, chain.columns):
+            yield Peeled(record.text, _time(record.time), record.instance) if record else None
+        return
     if chain.is_document:
         text, fault = read_text(source)
         for document in documents(text):

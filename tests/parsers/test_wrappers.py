@@ -1,6 +1,8 @@
 """A log under any two wrappers reads as it does without; so do several servers in one file, replays, and lines out of order."""
 
+import csv
 import gzip
+import io
 import itertools
 import json
 from datetime import UTC, datetime, timedelta
@@ -60,6 +62,21 @@ LOGS = {
     "SGLang": SAMPLES / "sglang-0.5.23-retraction" / "server.log.gz",
     "llama.cpp": SAMPLES / "llamacpp-b11549-exhaustion" / "server.log",
 }
+EXPORTS = {
+    "Datadog": (
+        ("Date", "Host", "Service", "Message"),
+        lambda i, line: (f"{at(i):%Y-%m-%dT%H:%M:%S.%f}Z", "node-3", "vllm", line),
+    ),
+    "Splunk": (
+        ("_raw", "_time", "host", "index"),
+        lambda i, line: (line, f"{at(i):%Y-%m-%dT%H:%M:%S.%f}+0000", "node-3", "main"),
+    ),
+    "CloudWatch Insights": (
+        ("@timestamp", "@message", "@logStream"),
+        lambda i, line: (f"{at(i):%Y-%m-%d %H:%M:%S.%f}", line, "vllm-0"),
+    ),
+    "Grafana": (("Line", "tsNs", "pod"), lambda i, line: (line, round(at(i).timestamp() * 1e6) * 1000, "vllm-0")),
+}
 CAME_FROM_STAMP = {"at_utc", "line"}
 LLAMACPP_STAMP = {
     "at_local",
@@ -97,6 +114,42 @@ def test_a_log_in_two_wrappers_reads_as_the_bare_one(engine, inner):
     for outer in (None, *WRAPPERS):
         content = once if outer is None else wrapped(once, outer)
         assert tables("\n".join(content) + "\n", but=but) == bare, outer
+
+
+def exported(lines, name, *, newest_first=True):
+    """A CSV export, its records quoted as its store does."""
+    header, record = EXPORTS[name]
+    rows = [record(index, line) for index, line in enumerate(lines)]
+    file = io.StringIO()
+    csv.writer(file, quoting=csv.QUOTE_MINIMAL if name == "Splunk" else csv.QUOTE_ALL).writerows(
+        [header, *(reversed(rows) if newest_first else rows)]
+    )
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("inner", [None, "docker compose", "journald JSON"])
+@pytest.mark.parametrize("store", EXPORTS)
+@pytest.mark.parametrize("engine", LOGS)
+def test_a_log_exported_as_csv_reads_as_the_bare_one(engine, store, inner):
+    lines = lines_of(LOGS[engine])[:700]
+    but = CAME_FROM_STAMP | (LLAMACPP_STAMP if engine == "llama.cpp" else set())
+    bare = tables("\n".join(lines) + "\n", but=but)
+    assert tables(exported(lines if inner is None else wrapped(lines, inner), store), but=but) == bare
+
+
+def test_an_exported_record_has_its_stores_time_and_server():
+    assert samples(exported(LINES, "CloudWatch Insights"), "line at_utc prompt_tokens_per_s")[0] == [
+        "13",
+        "2026-11-29T12:11:29.000123",
+        "0",
+    ]
+    two = "_time,_raw,host\n" + "".join(f'2026-11-29T12:00:{n:02}Z,"{line}",node-{n % 2}\n' for n, line in enumerate(LINES))
+    assert {instance for _, _, instance, _ in samples(two)} == {"node-0", "node-1"}
+
+
+@pytest.mark.parametrize("header", ["timestamp,running,waiting", "message,id", "TIMESTAMP,ContextTokens,GeneratedTokens", "Date"])
+def test_other_csv_is_no_export(header):
+    assert not chain_of(f"{header}\n1,2,3\n4,5,6\n".encode())
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the recordings are not beside this checkout")
