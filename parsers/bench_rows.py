@@ -19,6 +19,7 @@ from parsers.json_text import BrokenJsonError, documents, read_text
 from parsers.source import Account, InputError, Sink, Source
 
 BATCH_REQUESTS = 2_000  # each may hold thousands of gaps
+DEEPEST = 32  # levels of an object; a client's summary has four
 LARGEST = 2.0**63  # beyond it no clock counts, not even in nanoseconds
 
 _EXCEPTION = re.compile(r"^(?:\w+\.)*([A-Z]\w{0,49}(?:Error|Exception|Timeout|Interrupt|Exit))(?::|$)", re.MULTILINE)
@@ -104,11 +105,11 @@ def numbers_in(value: object, *, but: Iterable[str] = ()) -> str:
     return json.dumps(dict(_flat(value, "", frozenset(but))))
 
 
-def _flat(value: object, path: str, but: frozenset[str]) -> Iterator[tuple[str, float]]:
+def _flat(value: object, path: str, but: frozenset[str], deep: int = 0) -> Iterator[tuple[str, float]]:
     if isinstance(value, Mapping):
-        for key, each in value.items():
+        for key, each in value.items() if deep < DEEPEST else ():
             if key not in but:
-                yield from _flat(each, f"{path}.{key}" if path else str(key), but)
+                yield from _flat(each, f"{path}.{key}" if path else str(key), but, deep + 1)
     elif isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         yield path, value
 

@@ -43,8 +43,7 @@ def parse(source: Source, sink: Sink) -> Account:
     content, fault = read_text(source)
     account = Account(error=fault)
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        reports = [json.loads(content)] if content.lstrip().startswith("{") else list(yaml.load_all(content, loader))
+        reports = [json.loads(content)] if content.lstrip().startswith("{") else _from_yaml(content, source.name)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{source.name}: {fault or 'neither YAML nor JSON to its end; fetch it again'}") from error
     for report in reports:
@@ -55,6 +54,18 @@ def parse(source: Source, sink: Sink) -> Account:
         else:
             account.misread(account.lines)
     return account
+
+
+def _from_yaml(content: str, name: str) -> list[Any]:
+    """Each document; InputError for one that repeats lists or objects by reference, for a short one can be endless that way."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    anchors: set[str] = set()
+    for event in yaml.parse(content, loader):
+        if isinstance(event, yaml.CollectionStartEvent) and event.anchor:
+            anchors.add(event.anchor)
+        elif isinstance(event, yaml.AliasEvent) and event.anchor in anchors:
+            raise InputError(f"{name}: YAML that refers to a list or object (*{event.anchor}); write it out without references")
+    return list(yaml.load_all(content, loader))
 
 
 def _read(report: Any, run_index: int, name: str, sink: Sink) -> None:

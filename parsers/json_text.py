@@ -5,11 +5,12 @@ Shared by the readers of JSON formats. It knows no format; it finds where values
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
 
-from parsers.source import InputError, Source
+from parsers.source import LARGEST_DOCUMENT, InputError, Source
 
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[\s,\x1e]*")  # between documents: white space, the commas of a list cut open, RFC 7464 record separators
@@ -30,15 +31,34 @@ class BrokenJsonError(Exception):
 
 
 def read_text(source: Source) -> tuple[str, str | None]:
-    """The whole content, and why it ends early where its compressed stream is cut."""
-    parts: list[bytes] = []
+    """The whole content, and why it ends early where its compressed stream is cut. InputError where it is beyond measure."""
+    with source.open(has_lines=False) as stream:
+        content, fault = _read_whole(stream, source.name)
+    return decoded(content), fault
+
+
+def read_rest(first: bytes, stream: io.BufferedReader, name: str) -> tuple[str, str | None]:
+    """As `read_text`, for a stream of which the first bytes have been read."""
+    content, fault = _read_whole(stream, name)
+    return decoded(first + content), fault
+
+
+def _read_whole(stream: io.BufferedReader, name: str) -> tuple[bytes, str | None]:
+    parts, size = list[bytes](), 0
     try:
-        with source.open() as stream:
-            while part := stream.read1(1 << 20):
-                parts.append(part)
+        while part := stream.read1(1 << 20):
+            parts.append(part)
+            size += len(part)
+            if size > LARGEST_DOCUMENT:
+                break
     except InputError as fault:
-        return decoded(b"".join(parts)), str(fault)
-    return decoded(b"".join(parts)), None
+        return b"".join(parts), str(fault)
+    if size > LARGEST_DOCUMENT:
+        raise InputError(
+            f"{name}: over {LARGEST_DOCUMENT >> 20} MiB in one JSON or YAML document, which is read as a whole; "
+            "record shorter runs, or without the details of single requests"
+        )
+    return b"".join(parts), None
 
 
 def value_at(text: str, position: int) -> tuple[object, int]:

@@ -22,7 +22,7 @@ from parsers import Format
 from parsers.bench_rows import begins_as_json, epoch, has_keys, of, real, seconds_between, text, whole
 from parsers.columns import PLACEHOLDER_YEAR
 from parsers.csv_line import cells
-from parsers.json_text import decode_line, decoded
+from parsers.json_text import decode_line, decoded, read_rest
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import seconds_later
 
@@ -50,7 +50,8 @@ def parse(source: Source, sink: Sink) -> Account:
             elif b'"arrival_time"' in first:
                 found = _requests(lines, account)
             else:
-                found = _settings("".join(lines), account)
+                content, account.error = read_rest(first, stream, source.name)
+                found = _settings(content, account)
             for table, line, row in found:
                 rows.setdefault(table, []).append({"source": source.name, "line": line, **row})
     except InputError as fault:
@@ -135,7 +136,11 @@ def _settings(content: str, account: Account) -> Iterator[Row]:
         started = datetime.fromisoformat(str(meta.get("started_at")))
     except ValueError:
         started = None
-    settings = {**(of(meta, "engine_kwargs") or {}), **{key: meta[key] for key in ("model", "vllm_version") if key in meta}}
+    arguments = of(meta, "engine_kwargs")
+    settings = {
+        **(arguments if isinstance(arguments, dict) else {}),
+        **{key: meta[key] for key in ("model", "vllm_version") if key in meta},
+    }
     for name, value in settings.items():
         if name in SETTINGS and value is not None:
             yield "engine_config", 1, {"at_utc": started, "key": SETTINGS[name], "value_text": str(value)}

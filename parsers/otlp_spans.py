@@ -15,14 +15,13 @@ account counts documents, not lines) are read too. An aborted request leaves no 
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Iterator
-from itertools import chain
-from typing import BinaryIO
 
 from parsers import Format
-from parsers.json_text import BrokenJsonError, decode_line, decoded, documents
+from parsers.json_text import BrokenJsonError, decode_line, documents, read_rest
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import unix_microseconds
 
@@ -49,7 +48,7 @@ _SCALARS = ("doubleValue", "intValue", "stringValue", "double_value", "int_value
 _INSTANCE = ("k8s.pod.name", "host.name")
 _EXPORTS = ("resourceSpans", "resource_spans", "resourceMetrics", "resource_metrics", "resourceLogs", "resource_logs")
 
-_HEAD = re.compile(rb'^\s*\[?\s*\{\s*"resource_?[sS]pans"\s*:', re.MULTILINE)
+_HEAD = re.compile(rb'^[ \t]*(?:\[\s*)?\{\s*"resource_?[sS]pans"\s*:', re.MULTILINE)
 
 
 def parse(source: Source, sink: Sink) -> Account:
@@ -58,7 +57,7 @@ def parse(source: Source, sink: Sink) -> Account:
     rows: list[dict[str, object]] = []
     try:
         with source.open() as stream:
-            for number, export in _exports(stream, account):
+            for number, export in _exports(stream, source.name, account):
                 found = [{"source": source.name, "line": number, **row} for row in _spans(export)]
                 if found:
                     account.used += 1
@@ -80,14 +79,17 @@ def parse(source: Source, sink: Sink) -> Account:
     return account
 
 
-def _exports(stream: BinaryIO, account: Account) -> Iterator[tuple[int, object]]:
+def _exports(stream: io.BufferedReader, name: str, account: Account) -> Iterator[tuple[int, object]]:
     """Each export with its number, counted as it is read: by line, or by document where documents spread over lines."""
     for line in stream:
         text = line.strip()
         if text.endswith((b"{", b"[", b",")) and account.lines == account.ignored:
-            for document in documents(decoded(b"".join(chain((line,), stream)))):
+            content, fault = read_rest(line, stream, name)
+            for document in documents(content):
                 account.lines += 1
                 yield account.lines, document
+            if fault:
+                raise InputError(fault)
             return
         account.lines += 1
         if text:

@@ -176,7 +176,7 @@ class _Reader:
 
 
 def parse_labels(text: str) -> dict[str, str] | None:
-    r"""Labels of a series, unescaped: `{a="x",b="say \"hi\""}`, any order, a trailing comma allowed. None where broken or endless."""
+    r"""Labels of a series, unescaped: `{a="x",b="say \"hi\""}`, in any order. None where broken or endless."""
     inner = text[1:-1].strip()
     labels: dict[str, str] = {}
     end = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,11 @@ import zstandard
 from parsers.columns import schema
 
 HEAD_BYTES = 64 * 1024
-ZSTD_STEP = 16 * 1024  # compressed bytes taken at a time: text this repetitive grows a hundredfold
+ZSTD_STEPS = (256, 16 * 1024)  # compressed bytes taken at a time; a byte can become 32 KiB, and hardly ever becomes 64
+LONGEST_LINE = 64 << 20  # bytes; the longest that a server or client writes is a batch of events, some MB
+LARGEST_DOCUMENT = 1 << 30  # bytes of JSON or YAML in one piece; reading it takes several times as much memory
+MOST_GROWTH, UNCHECKED_GROWTH = 500, 256 << 20  # logs grow up to a hundredfold; small files may grow as they like
+NEAR = 64 * 1024  # from the end of a chunk, where its last newline is nearly always
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -53,19 +58,24 @@ class Source:
             return "gzip"
         return "zstd" if magic.startswith(ZSTD_MAGIC) else None
 
-    def open(self) -> io.BufferedReader:
-        """The file's content, decompressed. A stream cut in the middle raises InputError on the read that meets the cut."""
+    def open(self, *, has_lines: bool = True) -> io.BufferedReader:
+        """The file's content, decompressed, without the NULs that a rotation leaves in front of a log.
+
+        A stream cut in the middle raises InputError on the read that meets the cut, and so does a line beyond LONGEST_LINE
+        where there are lines: a document may be one, and whoever reads it as a whole minds its size.
+        """
         compression = self.compression
-        if compression == "gzip":
-            return io.BufferedReader(_Guarded(gzip.open(self.path, "rb"), self.name), 1 << 20)
-        if compression == "zstd":
-            return io.BufferedReader(_Guarded(_ZstdFile(self.path.open("rb")), self.name), 1 << 20)
-        return io.BufferedReader(io.FileIO(self.path), 1 << 20)
+        raw: io.RawIOBase = io.FileIO(self.path)
+        if compression:
+            size = self.path.stat().st_size
+            stream = gzip.GzipFile(fileobj=raw) if compression == "gzip" else _ZstdFile(raw)  # type: ignore[arg-type]
+            raw = _Guarded(stream, self.name, max(UNCHECKED_GROWTH, MOST_GROWTH * size), raw)
+        return io.BufferedReader(_Bounded(raw, self.name, LONGEST_LINE if has_lines else math.inf), 1 << 20)
 
     def head(self) -> bytes:
         """The first 64 KiB of the content: what a detector may look at. InputError where the file is empty or broken there."""
         head = b""
-        with self.open() as stream:
+        with self.open(has_lines=False) as stream:
             try:
                 while len(head) < HEAD_BYTES and (part := stream.read1(HEAD_BYTES - len(head))):
                     head += part
@@ -83,17 +93,19 @@ class _ZstdFile:
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._frame = file, zstandard.ZstdDecompressor().decompressobj()
         self._input, self._output, self._within_frame = b"", b"", False
+        self._step = ZSTD_STEPS[0]
 
     def read1(self, size: int) -> bytes:
         while not self._output:
             if self._frame.eof:
                 self._input, self._frame = self._frame.unused_data, zstandard.ZstdDecompressor().decompressobj()
-            data, self._input = self._input or self._file.read(ZSTD_STEP), b""
+            data, self._input = self._input or self._file.read(self._step), b""
             if not data:
                 if self._within_frame:
                     raise EOFError
                 return b""
             self._output = self._frame.decompress(data)
+            self._step = ZSTD_STEPS[len(self._output) < 64 * len(data)]
             self._within_frame = not self._frame.eof
         part, self._output = self._output[:size], self._output[size:]
         return part
@@ -105,21 +117,60 @@ class _ZstdFile:
 class _Guarded(io.RawIOBase):
     """A decompressing stream whose faults become InputError, once all that came before the fault has been read."""
 
-    def __init__(self, stream: gzip.GzipFile | _ZstdFile, name: str) -> None:
-        self._stream, self._name = stream, name
+    def __init__(self, stream: gzip.GzipFile | _ZstdFile, name: str, most: int, file: io.RawIOBase) -> None:
+        self._stream, self._name, self._left, self._file = stream, name, most, file
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:
+        if self._left < 0:
+            raise InputError(
+                f"{self._name}: grows to over {MOST_GROWTH} times its size, as no log does; if it is one, decompress it first"
+            )
         try:
             data = self._stream.read1(len(buffer))  # read() would drop what it has when it meets the fault
         except EOFError as error:
             raise InputError(f"{self._name}: compressed file ends early; copy it again") from error
         except (OSError, zlib.error, zstandard.ZstdError) as error:
             raise InputError(f"{self._name}: compressed data is damaged ({error}); copy it again") from error
+        self._left -= len(data)
         buffer[: len(data)] = data
         return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        self._file.close()
+        super().close()
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends in InputError where a line is longer than any is."""
+
+    def __init__(self, stream: io.RawIOBase, name: str, longest_line: float) -> None:
+        self._stream, self._name, self._longest_line = stream, name, longest_line
+        self._is_at_start, self._unbroken = True, 0  # bytes since the last newline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        if self._unbroken > self._longest_line:
+            raise InputError(f"{self._name}: a line of over {LONGEST_LINE >> 20} MiB, as no log has; is it text at all?")
+        size = self._stream.readinto(buffer) or 0
+        while self._is_at_start and size:
+            begins = bytes(buffer[:size]).lstrip(b"\0")
+            buffer[: len(begins)] = begins
+            self._is_at_start = not begins
+            size = len(begins) or self._stream.readinto(buffer) or 0
+        end = self._last_newline(buffer, size)
+        self._unbroken = self._unbroken + size if end < 0 else size - end - 1
+        return size if self._unbroken <= self._longest_line else end + 1 or self.readinto(buffer)
+
+    def _last_newline(self, buffer: Any, size: int) -> int:
+        near = max(0, size - NEAR)
+        end = bytes(buffer[near:size]).rfind(b"\n")
+        return end + near if end >= 0 else bytes(buffer[:near]).rfind(b"\n")
 
     def close(self) -> None:
         self._stream.close()

@@ -156,7 +156,7 @@ def _count(*values: object) -> int | None:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if type(value) in (int, float) and abs(value) < 2**53 else None
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**53 else None
 
 
 def detect(head: bytes) -> float:

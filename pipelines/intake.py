@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from parsers.rotated import joined
 from pipelines.lake import Lake
 
 Tell = Callable[[str], object]
+MOST_FILES = 10_000  # a run is some files of each server; more is a folder of something else, or of many runs
 COMPRESSED_SUFFIXES = (".gz", ".zst")
 
 
@@ -128,6 +130,8 @@ def find(paths: Iterable[Path], *, skip: Path | None = None) -> list[Source]:
             else:
                 unique = _unique(_spoken(name), path, taken=found)
                 found[unique] = Source(file, unique)
+            if len(found) > MOST_FILES:
+                raise InputError(f"{path}: over {MOST_FILES:,} files; give the folder of one run")
     if not found:
         places = ", ".join(map(str, paths))
         if is_output:
@@ -169,7 +173,10 @@ def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:
     except InputError as error:
         return Outcome(source, error=_one_line(error))
     except Exception as error:  # noqa: BLE001 - a fault of ours in one file must not cost the user the others
-        fault = f"{source.name}: not read, by a fault of kvpressure ({type(error).__name__}: {error}); please report it"
+        # where it happened and not what it says, which may be of the input
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
+        fault = f"{source.name}: not read, by a fault of kvpressure ({where}); please report it"
         return Outcome(source, error=_one_line(fault))
 
 

@@ -59,7 +59,13 @@ def turn(target: str, work: Path, seconds: int) -> None:
                 (found / f"{key}.txt").write_text("".join(traceback.format_exception(fault)))
 
     folders = [str(work / "corpus" / target), *(str(each) for each in [work / "seeds" / target] if each.is_dir())]
-    limits = [f"-max_total_time={seconds}", f"-timeout={INPUT_S}", f"-rss_limit_mb={MEMORY_MB}", f"-max_len={LONGEST}", "-len_control=0"]
+    limits = [
+        f"-max_total_time={seconds}",
+        f"-timeout={INPUT_S}",
+        f"-rss_limit_mb={MEMORY_MB}",
+        f"-max_len={LONGEST}",
+        "-len_control=0",
+    ]
     words = [f"-dict={work / 'words' / target}"] if (work / "words" / target).stat().st_size else []
     atheris.Setup([target, *limits, *words, f"-artifact_prefix={found}/", "-print_final_stats=1", *folders], run_one)
     atheris.Fuzz()

@@ -18,8 +18,7 @@ import duckdb
 import pyarrow as pa
 
 import parsers
-from parsers import Account, Format, InputError, Sink, Source
-from parsers import sglang_config_lines, vllm_config_lines
+from parsers import Account, Format, InputError, Sink, Source, sglang_config_lines, vllm_config_lines
 from parsers.columns import COLUMNS, TABLES, schema
 from parsers.source import HEAD_BYTES, lines_of
 from pipelines.duck import connect
@@ -188,7 +187,7 @@ def clocks(data: bytes) -> None:
     assert all(error is None or error >= 0 for error in made["error_s"]), made
 
 
-def _value(name: str, choices: Choices) -> Any:
+def _value(name: str, choices: Choices) -> Any:  # noqa: C901, PLR0911 - one branch for each kind of column
     """A value for a column, of its type: usual, at an edge, or none."""
     odds = choices.below(8)
     if odds == 0:
