@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip $(PIP_QUIET)
 DEMO := sample_traces/vllm-0.32-preemption
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format dev lock schema test-tools clean
+.PHONY: help demo test check format dev lock schema images test-tools clean
 
 help:
 	@echo "make demo    analyze a recorded run and say what happened (out/demo/report.html)"
@@ -19,6 +19,7 @@ help:
 	@echo "make dev     the Dagster UI on http://127.0.0.1:3000"
 	@echo "make lock    resolve the dependencies anew"
 	@echo "make schema  write the JSON Schema of summary.json from the models"
+	@echo "make images  take the README's pictures from the report of make demo"
 
 demo: $(VENV)/.runtime
 	@$(BIN)/kvpressure analyze $(DEMO) --out out/demo
@@ -41,6 +42,9 @@ dev: $(VENV)/.dev
 
 schema: $(VENV)/.dev
 	@$(BIN)/python -m tests.summary_schema
+
+images: $(VENV)/.dev test-tools demo
+	@$(BIN)/python -m tests.docs_images
 
 # The programs that tests drive and pip does not carry: a browser for the report, ripgrep as the floor of the speed tests,
 # Prometheus (with its promtool) for what is taken from one.

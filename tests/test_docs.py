@@ -1,10 +1,21 @@
-"""What the documents say is so: every command, option, variable and file they name exists, and each that exists is named."""
+"""What the documents say is so: every command they show is run, every option, variable and file they name exists.
+
+A block of commands is fenced as `sh`; the blocks of one document run one after the other in one empty folder that has the sample
+recordings in it. A block that needs what a test has not (a cluster, a server, a GPU) says so in a comment before it:
+`<!-- not run: needs a Prometheus server -->`. Usage and output are fenced as `text`, other languages by their name.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
 from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +24,37 @@ from tests.conftest import PROJECT, SAMPLES
 
 README = (PROJECT / "README.md").read_text()
 CODE = "\n".join(path.read_text() for folder in ("parsers", "pipelines") for path in (PROJECT / folder).rglob("*.py"))
+
+
+DOCUMENTS = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md")])
+FENCE = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]*?) -->\n+)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+OURS = re.compile(r"^(?:\$ )?(?:make|kvpressure|kubectl|curl|promtool|pip|docker) ", re.MULTILINE)
+PROSE = re.compile(r"^> (.*(?:\n> .*)*)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a document."""
+
+    document: Path
+    line: int
+    language: str
+    body: str
+    reason: str | None
+
+    @property
+    def place(self) -> str:
+        return f"{self.document.relative_to(PROJECT)}:{self.line}"
+
+
+def blocks(document: Path) -> list[Block]:
+    text = document.read_text()
+    return [
+        Block(document, text[: found.start("body")].count("\n"), found["language"], found["body"], found["reason"])
+        for found in FENCE.finditer(text)
+    ]
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
@@ -27,6 +69,58 @@ def test_every_command_is_in_the_readme_and_has_help(name):
     assert parser.description
     for action in parser._actions:
         assert action.help, f"{name} {action.dest}"
+
+
+def test_every_block_of_commands_is_run_or_says_why_not():
+    for block in (block for document in DOCUMENTS for block in blocks(document)):
+        if block.language == "sh":
+            assert block.reason is None or len(block.reason) > 10, block.place
+        else:
+            assert block.language or not OURS.search(block.body), f"{block.place}: fence commands as sh, and usage as text"
+            assert block.reason is None, f"{block.place}: only commands are run"
+
+
+@pytest.fixture
+def workplace(tmp_path) -> Path:
+    """An empty folder with the samples, and `kvpressure` and `make` as a reader has them; make installs nothing anew."""
+    for name in ("sample_traces", "Makefile", ".venv", "pipelines", "parsers", "sql", "tests"):
+        (tmp_path / name).symlink_to(PROJECT / name)
+    shims = tmp_path / "bin"
+    shims.mkdir()
+    (shims / "make").write_text(f'#!/bin/sh\nexec {shutil.which("make")} -o .venv/.runtime -o .venv/.dev "$@"\n')
+    (shims / "make").chmod(0o755)
+    (shims / "kvpressure").symlink_to(Path(sys.executable).parent / "kvpressure")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "document", [each for each in DOCUMENTS if any(b.language == "sh" for b in blocks(each))], ids=lambda each: each.name
+)
+def test_every_command_of_a_document_runs(document, workplace):
+    for block in blocks(document):
+        if block.language == "sh" and block.reason is None:
+            script = re.sub(r"^\$ ", "", block.body, flags=re.MULTILINE)
+            environment = {**os.environ, "PATH": f"{workplace / 'bin'}:{os.environ['PATH']}", "COLUMNS": "80"}
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", script],
+                cwd=workplace,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            assert done.returncode == 0, f"{block.place}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+def test_what_the_walk_through_quotes_stands_in_the_report(analyzed):
+    page = " ".join(re.sub(r"<[^>]+>", " ", analyzed.analysis.report.read_text(encoding="utf-8")).split())
+    quotes = PROSE.findall((PROJECT / "docs" / "walkthrough.md").read_text())
+    assert len(quotes) > 3
+    for quote in quotes:
+        words = " ".join(quote.replace("\n> ", " ").split())
+        assert words in page, words
 
 
 def test_every_option_of_analyze_is_in_the_readme():
@@ -55,9 +149,9 @@ def test_every_make_target_named_in_a_document_exists():
 
 
 def test_links_lead_somewhere():
-    for document in PROJECT.glob("*.md"):
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text()):
-            assert (PROJECT / target).exists(), f"{document.name}: {target}"
+    for document in DOCUMENTS:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)|src(?:set)?=\"([^\"]+)\"", document.read_text()):
+            assert (document.parent / "".join(target)).exists(), f"{document.name}: {target}"
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)

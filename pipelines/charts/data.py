@@ -75,7 +75,7 @@ TABLES: dict[str, str] = {
     ),
     "recommendations": (
         "run varchar, engine varchar, rank bigint, title varchar, setting varchar, from_value varchar, to_value varchar, "
-        "expected_effect varchar, trade_off varchar, evidence varchar, verify_by varchar"
+        "expected_effect varchar, trade_off varchar, evidence varchar, verify_by varchar, method varchar"
     ),
     "data_quality": "run varchar, source varchar, flag varchar, severity varchar, count bigint, detail varchar",
     "core.requests": (
