@@ -29,6 +29,7 @@ def connect(*, threads: int = 1) -> duckdb.DuckDBPyConnection:
     )
     con.execute("set timezone = 'UTC'")  # not in config: there it would look for an icu extension to load
     con.execute("set preserve_insertion_order = true")
+    con.execute("set enable_progress_bar = false")
     for macro_file in sorted((Path(str(files("sql"))) / "lib").glob("*.sql")):
         con.execute(macro_file.read_text())
     return con

@@ -1,6 +1,7 @@
 """Read-only SQL over an analysis or a lake: opening it safely, one query's answer, and a prompt.
 
-The connection can read the one folder given and nothing else, write nothing, and not be talked out of it by a query.
+The connection can read the one place given and nothing else, and not be talked out of it by a query. DuckDB allows writing where
+it allows reading, so statements are let through by their kind, before any of them runs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import csv
 import io
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from urllib.parse import unquote
@@ -18,36 +20,82 @@ from urllib.parse import unquote
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+from duckdb import StatementType
 
 from parsers.source import InputError
 from pipelines.duck import MEMORY_LIMIT, literal
 from pipelines.models import LAYERS
 from pipelines.publish import DATABASE, plain
+from pipelines.storage import Store
 from pipelines.texttable import aligned, cell, markdown, printable
 
 FORMAT_OF_SUFFIX = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet"}
 PROMPT_BEGIN, PROMPT_MORE = "kvpressure> ", "       ...> "
+DOT_WORDS = (".exit", ".help", ".quit", ".schema", ".tables")
+WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """and as asc between by case count current_date date day desc describe distinct else end exists explain false filter from
+        group having in inner interval is join left like limit max median min not null on or order over partition pivot qualify
+        round select sum summarize then true union unnest using when where with""",
+    )
+)
 PROMPT_ROWS = 100  # a prompt shows no more of an answer than this; `-o` and a query on the command line have no such limit
+
+
+READING = {  # kinds of statement -> what the text must look like; what is created is created in memory, or refused by DuckDB
+    StatementType.SELECT: re.compile(""),
+    StatementType.CREATE: re.compile(r"(?!.*\bsecret\b)", re.IGNORECASE | re.DOTALL),
+    StatementType.DROP: re.compile(""),
+    StatementType.SET: re.compile(""),  # of a variable or a schema: the configuration is locked
+    StatementType.EXPLAIN: re.compile(r"(?!.*\banalyze\b)", re.IGNORECASE | re.DOTALL),  # that would run it
+    StatementType.MULTI: re.compile(r"\(|(?:pivot|unpivot|from|select|with)\b", re.IGNORECASE),  # what a PIVOT becomes
+}
 
 
 class QueryError(Exception):
     """A query that DuckDB refused. Its message is one line."""
 
 
-def open_read_only(folder: Path) -> duckdb.DuckDBPyConnection:
-    """A locked-down connection on an analysis folder (or its database file) or a lake. InputError where it is neither."""
+def open_read_only(place: Path | str) -> duckdb.DuckDBPyConnection:
+    """A locked-down connection on an analysis folder (or its database file) or a lake, also in an object store.
+
+    InputError where it is none of them.
+    """
+    if "://" in str(place):
+        return _locked(_lake(Store.at(str(place))), f"{str(place).rstrip('/')}/")
+    folder = Path(place)
     database = folder / DATABASE if folder.is_dir() else folder
     if database.is_file():
-        con = _connect(database)
-        con.execute("set allowed_directories = []")
-    elif any((folder / layer).is_dir() for layer in LAYERS):
+        return _locked(_connect(database))
+    if (folder / "days").is_dir():
+        return _locked(_lake(Store.at(folder.resolve())), f"{folder.resolve()}/")
+    if any((folder / layer).is_dir() for layer in LAYERS):
         con = _connect(None)
         _add_views(con, folder)
-        con.execute(f"set allowed_directories = [{literal(folder.resolve())}]")
-    else:
-        raise InputError(f"{folder}: no {DATABASE} and no lake there; run `kvpressure analyze PATH --out {folder}` first")
+        return _locked(con, f"{folder.resolve()}/")
+    raise InputError(f"{folder}: no {DATABASE} and no lake there; run `kvpressure analyze PATH --out {folder}` first")
+
+
+def _locked(con: duckdb.DuckDBPyConnection, *places: str) -> duckdb.DuckDBPyConnection:
+    """The connection, from now on unable to reach anything but these places."""
+    con.execute(f"set allowed_directories = [{', '.join(map(literal, places))}]")
     con.execute("set enable_external_access = false")
     con.execute("set lock_configuration = true")
+    return con
+
+
+def _lake(store: Store) -> duckdb.DuckDBPyConnection:
+    """A connection with the views of a lake's catalog, made anew: a lake may have been moved since it was published."""
+    from pipelines import catalog
+
+    con = _connect(None)
+    store.open_on(con)
+    views = catalog.statements(store)
+    if not any("view" in each for each in views):
+        raise InputError(f"{store.url}: no day of any engine there; run `kvpressure daily` first, or check the place")
+    for statement in views:
+        con.execute(statement)
     return con
 
 
@@ -64,6 +112,7 @@ def _connect(database: Path | None) -> duckdb.DuckDBPyConnection:
     except duckdb.Error as error:
         raise InputError(f"{database}: {_first_line(error)}; analyze again, or give the folder of an analysis") from error
     con.execute("set timezone = 'UTC'")
+    con.execute("set enable_progress_bar = false")
     return con
 
 
@@ -90,6 +139,13 @@ def _run_column(file: Path) -> str:
     return f"{literal(unquote(file.parent.name.removeprefix('run=')))} as run,"
 
 
+def require_outside(output: Path, place: str) -> None:
+    """QueryError where a result would be written over, or among, what is read."""
+    read, written = Path(place).resolve(), output.resolve()
+    if "://" not in place and (written == read or (read.is_dir() and written.is_relative_to(read))):
+        raise QueryError(f"{output}: lies in {place}, which is only read; give -o a file elsewhere")
+
+
 def answer(con: duckdb.DuckDBPyConnection, query: str, *, kind: str | None = None, output: Path | None = None) -> None:
     """Run a query, or a dot command that is one, and print its result, or write it to `output`."""
     table = run(con, dot_query(query) or query)
@@ -108,14 +164,24 @@ def answer(con: duckdb.DuckDBPyConnection, query: str, *, kind: str | None = Non
 
 
 def run(con: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    """The result of the query's last statement; empty where it has none. QueryError where DuckDB refuses it."""
+    """The result of the query's last statement, or nothing. QueryError where one would write, or DuckDB refuses it."""
     try:
+        for statement in con.extract_statements(query):
+            if not _only_reads(statement):
+                raise QueryError(
+                    f"not allowed here: {_first_line(statement.query.strip())}; only reading is, -o FILE keeps a result"
+                )
         relation = con.sql(query)
         return pa.table({}) if relation is None else relation.to_arrow_table()
     except duckdb.PermissionException as error:
         raise QueryError(f"not allowed here: {_first_line(error)}; this prompt reads one analysis and writes nothing") from error
     except duckdb.Error as error:
         raise QueryError(f"{_first_line(error)}; `.tables` and `.schema TABLE` show what there is") from error
+
+
+def _only_reads(statement: duckdb.Statement) -> bool:
+    shape = READING.get(statement.type)
+    return shape is not None and shape.match(statement.query.lstrip()) is not None
 
 
 def dot_query(line: str) -> str | None:
@@ -159,7 +225,7 @@ def _values(column: pa.ChunkedArray) -> list[object]:
         raise QueryError(f"not to be shown: {_first_line(error)}; cast dates before year 1 or after 9999 to text") from error
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: object) -> str:
     return str(error).partition("\n")[0].rstrip(".;")
 
 
@@ -173,6 +239,7 @@ class Prompt(cmd.Cmd):
         super().__init__()
         self._con = con
         self._pending: list[str] = []
+        self._known: list[str] | None = None  # names to complete to, asked for at the first Tab
 
     def cmdloop(self, intro: str | None = None) -> None:
         """The loop; an interrupt gives up the statement that is being typed or run, and nothing else."""
@@ -198,6 +265,25 @@ class Prompt(cmd.Cmd):
             _history_file().parent.mkdir(parents=True, exist_ok=True)
             readline.set_history_length(1000)
             readline.write_history_file(_history_file())
+
+    def completenames(self, text: str, *_: object) -> list[str]:
+        """Tab at the beginning of a line: a dot command, or a word of SQL."""
+        return self.completedefault(text)
+
+    def completedefault(self, text: str, *_: object) -> list[str]:
+        """Tab anywhere: tables with and without their schema, columns, words of SQL."""
+        found = {word for word in (*DOT_WORDS, *WORDS, *self._names()) if word.lower().startswith(text.lower())}
+        return sorted(word.upper() if text.isupper() and word in WORDS else word for word in found)
+
+    def _names(self) -> list[str]:
+        """Tables and columns that need no quotes."""
+        if self._known is None:
+            rows = self._con.sql(
+                "select distinct unnest([table_name, concat(table_schema, '.', table_name), column_name]) "
+                "from information_schema.columns"
+            ).fetchall()
+            self._known = [name for (name,) in rows if name.isascii() and name.replace("_", "").replace(".", "").isalnum()]
+        return self._known
 
     def onecmd(self, line: str) -> bool:
         """A dot command, a part of a statement, or its end. True ends the prompt."""
