@@ -132,7 +132,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_daily(commands)
 
     sql = _command(commands, "sql", _sql, "read-only SQL over an analysis or a lake; a prompt where no query is given")
-    sql.add_argument("dir", type=Path, metavar="DIR", help="an output folder of analyze, or a lake")
+    sql.add_argument("dir", metavar="DIR", help="an output folder of analyze, or a lake, also s3://BUCKET/PREFIX")
     sql.add_argument("query", nargs="?", help="one or more statements; the last one's result is shown")
     sql.add_argument("--format", choices=SQL_FORMATS, help="table where not given, or by the name of FILE")
     sql.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the result there")
@@ -336,6 +336,8 @@ def _sql(arguments: argparse.Namespace) -> int:
     from pipelines import sqlshell
 
     try:
+        if arguments.output:
+            sqlshell.require_outside(arguments.output, arguments.dir)
         with sqlshell.open_read_only(arguments.dir) as con:
             query = arguments.query if arguments.query is not None or sys.stdin.isatty() else sys.stdin.read()
             if query is None:
