@@ -97,7 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--ttft-target", type=_seconds, metavar="SECONDS", help="time to first token that a sweep is judged by (2)"
     )
     analyze.add_argument("--gap-target", type=_seconds, metavar="SECONDS", help="longest pause that a sweep is judged by (2)")
-    analyze.add_argument("--anonymize", action="store_true", help="hide names, hosts and paths in report.html and summary.md")
+    analyze.add_argument("--anonymize", action="store_true", help="hide names, ids, hosts and paths in what is to be shown")
     analyze.add_argument("--name", type=_name, help="name of the run; the first input's where not given")
 
     parse = _command(commands, "parse", _parse, "only read: one Parquet file per raw table, and what became of each line")
