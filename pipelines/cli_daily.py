@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import duckdb
 
-from pipelines import catalog, daily, fleet_day, retention
+from pipelines import catalog, daily, fleet_day, fleet_report, retention
 from pipelines.checks import DAY_CHECKS, broken
 from pipelines.config import Config, Engine
 from pipelines.duck import connect
@@ -59,7 +59,8 @@ def run(
         report.empty += sum(each.status == daily.EMPTY for each in outcomes)
         report.made += verdicts(config, day, [each.engine for each in outcomes if each.status == daily.MADE])
         report.alerts += alerts(config, day, [engine.name for engine in engines])
-    fleet_day.reduce_from(config, min(days), tell=tell)
+    for day in fleet_day.reduce_from(config, min(days), tell=tell):
+        fleet_report.publish(config, day)
     report.dropped = retention.drop_old(config, config.day_of(datetime.now(UTC)))
     catalog.publish(config.store)
     return report

@@ -60,7 +60,7 @@ def write_report(analysis: Path, out: Path, *, anonymize: bool = False) -> None:
 def write_markdown(analysis: Path, out: Path, *, anonymize: bool = False) -> None:
     """Write the same verdict, numbers and advice as Markdown, for a ticket."""
     with Data.open(analysis, anonymize=anonymize) as data:
-        out.write_text(_environment(is_html=False).get_template("summary.md").render(contents(data)), encoding="utf-8")
+        out.write_text(environment(is_html=False).get_template("summary.md").render(contents(data)), encoding="utf-8")
 
 
 def page(data: Data) -> str:
@@ -69,7 +69,7 @@ def page(data: Data) -> str:
     scripts = {"vega": _vega(), "behaviour": (PAGE / "page.js").read_text(encoding="utf-8")}
     specs = {each.key: each.spec for each in figures.values() if each.spec is not None}
     return (
-        _environment(is_html=True)
+        environment(is_html=True)
         .get_template("page.html")
         .render(
             contents(data),
@@ -82,7 +82,7 @@ def page(data: Data) -> str:
             policy=policy(scripts.values()),
             specs=script_json(specs),
             tones=script_json(language.dark_tones()),
-            tones_by_name=_tones_by_name(),
+            tones_by_name=tones_by_name(),
         )
     )
 
@@ -309,7 +309,7 @@ def policy(scripts: Iterable[str]) -> str:
     )
 
 
-def _tones_by_name() -> dict[str, language.Tone]:
+def tones_by_name() -> dict[str, language.Tone]:
     """The tones that the style sheet knows by name."""
     paper = {
         "ink": language.INK,
@@ -324,7 +324,8 @@ def _tones_by_name() -> dict[str, language.Tone]:
     return paper | {event.key.replace("_", "-"): event.tone for event in language.EVENTS}
 
 
-def _environment(*, is_html: bool) -> Environment:
+def environment(*, is_html: bool) -> Environment:
+    """The templates of `report_page/`, with the filters they use; what they are given is escaped where they make HTML."""
     environment = Environment(
         loader=FileSystemLoader(PAGE),
         autoescape=is_html,  # noqa: S701 - Markdown has escaping of its own: the filter `md`

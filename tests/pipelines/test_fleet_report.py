@@ -1,0 +1,66 @@
+"""The fleet's page: what it says of a day, what it leaves out, and that nothing in a name can break out of it."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from pipelines import fleet_report
+from pipelines.duck import connect
+from tests.sql.conftest import Sql
+from tests.sql.test_fleet import Fleet
+
+DAY = date(2026, 1, 1)
+HOSTILE = "<img/src=x/onerror=alert(1)>"
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    with connect() as con:
+        yield Fleet(con, Sql(tmp_path))
+
+
+def page(fleet: Fleet) -> str:
+    fleet.rows("fleet.totals")
+    return fleet_report.page(fleet._con, DAY)
+
+
+def test_the_page_says_who_was_under_pressure_and_what_changed_on_the_day_it_turned(fleet):
+    fleet.given("history.engine_days", "day  run  engine  verdict  severity\n2025-12-31  chat-0  0  healthy  0")
+    fleet.given("history.settings", "day  run  engine  key  value_text\n2025-12-31  chat-0  0  max_num_seqs  64")
+    fleet.given("fleet.settings", "day  run  engine  key  value_text\n2026-01-01  chat-0  0  max_num_seqs  256")
+    fleet.given(
+        "fleet.engine_days",
+        """
+        day         run     engine  engine_group  verdict     severity  wasted_gpu_seconds_best  pressure_hours  observed_hours
+        2026-01-01  chat-0  0       chat          preemption  60        7200                     2               24
+        2026-01-01  chat-1  0       chat          healthy     0         0                        0               24
+        """,
+    )
+    said = page(fleet)
+    assert "1 of 2 engines was under pressure." in said
+    assert "<code>64</code> to <code>256</code>" in said
+    assert "2 h of 48 h observed" in said.replace('</p><p class="remark">', " ")
+    assert said.count('scope="row" class="break">chat-0') == 1
+    assert said.count('scope="row" class="break">chat-1') == 0  # who wastes nothing is not among those who waste most
+
+
+def test_a_name_is_text_and_the_page_has_no_script(fleet):
+    fleet.given(
+        "fleet.engine_days",
+        f"day  run  engine  engine_group  verdict  severity  summary\n2026-01-01  {HOSTILE}  0  {HOSTILE}  -  -  {HOSTILE}",
+    )
+    said = page(fleet)
+    assert HOSTILE not in said
+    assert "&lt;img/src=x" in said
+    assert "<script" not in said
+
+
+def test_a_large_fleet_is_a_bounded_page(fleet):
+    rows = "\n".join(f"2026-01-01  engine-{each}  0  preemption  60  10" for each in range(3000))
+    fleet.given("fleet.engine_days", f"day  run  engine  verdict  severity  wasted_gpu_seconds_best\n{rows}")
+    said = page(fleet)
+    assert "3,000 engines" in said
+    assert "2,900 calmer engines are left out" in said
+    assert len(said) < 200_000
