@@ -6,6 +6,7 @@ import importlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -55,7 +56,7 @@ def daily_defs(config: Config) -> dg.Definitions:
     return dg.Definitions(
         assets=[*groups.values(), fleet],
         jobs=[job, drop_old_days],
-        schedules=[nightly(job), retention_schedule(config)],
+        schedules=[nightly(config, job), retention_schedule(config)],
         sensors=[late_sensor(job.name, tables)],
         resources={"daily_job": DailyJob(config=str(config.path.absolute()))},
     )
@@ -71,17 +72,17 @@ def executor_named(name: str, environment: Mapping[str, str]) -> dg.ExecutorDefi
         cluster = (
             {"existing": {"address": scheduler}} if scheduler else {"local": {"n_workers": workers, "threads_per_worker": 1}}
         )
-        return _from("dagster_dask", "dask_executor", "cluster").configured({"cluster": cluster}, name="dask")
+        return _from("pipelines.dask_steps", "executor", "cluster")(cluster)
     if name == "k8s":
         return _from("dagster_k8s", "k8s_job_executor", "kubernetes")
     return {"in_process": dg.in_process_executor, "multiprocess": dg.multiprocess_executor}[name]
 
 
-def _from(package: str, executor: str, extra: str) -> dg.ExecutorDefinition:
+def _from(module: str, name: str, extra: str) -> Any:
     try:
-        return getattr(importlib.import_module(package), executor)
+        return getattr(importlib.import_module(module), name)
     except ImportError as error:
-        raise InputError(f"KVPRESSURE_EXECUTOR needs {package}; pip install 'kvpressure[{extra}]'") from error
+        raise InputError(f"KVPRESSURE_EXECUTOR needs {error.name}; pip install 'kvpressure[{extra}]'") from error
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -15,8 +15,9 @@ import duckdb
 from pipelines import daily
 from pipelines.duck import literal
 from pipelines.fleet_day import fleet_models
+from pipelines.lake import Lake
 from pipelines.models import models
-from pipelines.partition import SCHEMA_VERSION
+from pipelines.partition import SCHEMA_VERSION, days, finished
 from pipelines.publish import STORAGE_VERSION
 from pipelines.storage import Store
 
@@ -24,16 +25,17 @@ SQL, DATABASE = "catalog.sql", "catalog.duckdb"
 
 
 def statements(store: Store) -> list[str]:
-    """One statement after the other: views of the tables that have a file, with their comments."""
+    """One statement after the other: views of the tables that the latest day has, with their comments."""
     made = [f"-- kvpressure lake, schema version {SCHEMA_VERSION}", "create schema if not exists fleet"]
     purposes = {name: model.purpose for name, model in {**models(), **fleet_models()}.items()}
+    latest = days(store)[-1:]
+    has = {table for day in latest for manifest in finished(store, day).values() for table in manifest.tables}
     for table, name in daily.tables().items():
-        if store.names(f"days/{table}/day=*/engine=*/data.parquet"):
+        if table in has:
             made += _view(table, store.uri(f"days/{table}/day=*/engine=*/data.parquet"), purposes.get(name, "The files read."))
     for name, model in fleet_models().items():
-        pattern = f"{name.replace('.', '/')}/day=*/data.parquet"
-        if store.names(pattern):
-            made += _view(name, store.uri(pattern), model.purpose)
+        if any(Lake.of(store, day=day.isoformat()).has(name) for day in latest):
+            made += _view(name, store.uri(f"{name.replace('.', '/')}/day=*/data.parquet"), model.purpose)
     return made
 
 

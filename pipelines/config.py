@@ -40,13 +40,18 @@ class ConfigError(InputError):
 
 @dataclass(frozen=True)
 class LakeSettings:
-    """`[lake]`: where it lies, in which zone a day begins, the first day, how long one is kept, how late its files may come."""
+    """`[lake]`: where it lies, how long a day is kept, and when what happens.
+
+    A day begins at midnight in `timezone`; it is analyzed at `nightly` of the next, and again where files come up to `late_days`
+    later. What a collector still held at midnight should have arrived by then.
+    """
 
     url: str
     retention_days: int | None = None
     timezone: str = "UTC"
     first_day: date | None = None
     late_days: int = 7
+    nightly: time = time(0, 30)
 
 
 @dataclass(frozen=True)
@@ -276,6 +281,7 @@ _KINDS: tuple[tuple[str, Callable[[Any], bool], Callable[[Any], Any], str], ...]
         lambda value: value,
         "a date: 2026-11-01",
     ),
+    ("time", lambda value: isinstance(value, time), lambda value: value, "a time without quotes: 00:30:00"),
     ("int", lambda value: isinstance(value, int) and not isinstance(value, bool), int, "a whole number"),
     ("float", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), float, "a number"),
     ("str", _is_text, str, "a text in quotes"),

@@ -106,9 +106,7 @@ def fleet_assets(config: Config) -> dg.AssetsDefinition:
         owners=OWNERS,
     )
 
-    @dg.multi_asset(
-        name="fleet_day", specs=[*specs, published], partitions_def=days_of(config), retry_policy=RETRY, pool="kvpressure_fleet"
-    )
+    @dg.multi_asset(name="fleet_day", specs=[*specs, published], partitions_def=days_of(config), retry_policy=RETRY)
     def assets(context: dg.AssetExecutionContext, daily_job: DailyJob) -> Iterator[dg.MaterializeResult]:
         config, day = daily_job.load(), date.fromisoformat(context.partition_key)
         reduced = fleet_day.reduce_from(config, day, tell=context.log.debug)

@@ -190,8 +190,6 @@ def _slice(piece: Piece, table: str, window: Window, uri: str) -> str:
     named = {"source": f"{literal(piece.source)} as source"}
     if "line" in TABLES[table]:
         named["line"] = f"line + {piece.lines_before} as line"
-    if table == "sources":  # what a file is called and how it is packed is not of its content
-        named |= {"path": f"{literal(piece.source)} as path", "bytes": f"{piece.content.bytes}::bigint as bytes"}
     where = " or ".join(_conditions(table, window)) or "true"
     return f"select * replace ({', '.join(named.values())}) from read_parquet({literal(uri)}) where {where}"
 

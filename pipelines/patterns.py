@@ -103,6 +103,6 @@ def _as_regex(pattern: str) -> str:
 
 def _glob_regex(glob: str) -> str:
     return "".join(
-        _GLOB.get(token) or (token if token.startswith("[") and len(token) > 1 else re.escape(token))
+        _GLOB.get(token) or (f"[{re.escape(token[1:-1])}]" if token.startswith("[") and len(token) > 2 else re.escape(token))
         for token in _GLOB_TOKEN.findall(glob)
     )

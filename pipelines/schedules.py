@@ -1,8 +1,4 @@
-"""Schedules: the daily job every night, and retention once a day.
-
-The night begins half an hour after midnight, in the lake's zone: what a collector still held at midnight has arrived by then, and
-what comes later is found by the sensor.
-"""
+"""Schedules: the daily job every night, at the hour that the configuration names, and retention once a day."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -13,12 +9,17 @@ from pipelines import retention
 from pipelines.config import Config
 from pipelines.resources import DailyJob
 
-MINUTE = 30  # after midnight
 
-
-def nightly(job: Any) -> Any:
+def nightly(config: Config, job: Any) -> Any:
     """The schedule that analyzes the day which has just ended; Dagster has no public name for what it takes and makes here."""
-    return dg.build_schedule_from_partitioned_job(job, name="nightly", hour_of_day=0, minute_of_hour=MINUTE)
+    at = config.lake.nightly
+    return dg.build_schedule_from_partitioned_job(
+        job,
+        name="nightly",
+        hour_of_day=at.hour,
+        minute_of_hour=at.minute,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+    )
 
 
 @dg.op
@@ -38,5 +39,9 @@ def drop_old_days() -> None:
 def retention_schedule(config: Config) -> dg.ScheduleDefinition:
     """Retention, after the night's work."""
     return dg.ScheduleDefinition(
-        name="retention", job=drop_old_days, cron_schedule="0 5 * * *", execution_timezone=config.lake.timezone
+        name="retention",
+        job=drop_old_days,
+        cron_schedule="0 5 * * *",
+        execution_timezone=config.lake.timezone,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
     )

@@ -75,6 +75,7 @@ def late_sensor(job_name: str, tables: dict[str, list[dg.AssetKey]]) -> dg.Senso
         name="late_files",
         job_name=job_name,
         minimum_interval_seconds=LATE_INTERVAL_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
         description="Makes a day again for which files came after it was analyzed, or that never was.",
     )
     def sensor(daily_job: DailyJob) -> dg.SensorResult | dg.SkipReason:

@@ -71,7 +71,9 @@ class Store:
     def names(self, pattern: str) -> list[str]:
         """Files whose name matches a glob, sorted: `*` stops at `/`, `**` does not."""
         if self.is_remote:
-            found = (str(each).removeprefix(self.url.split("://", 1)[1] + "/") for each in self._files().glob(self.uri(pattern)))
+            root = self.url.split("://", 1)[1] + "/"
+            listed = self._files().glob(self.uri(pattern), detail=True)
+            found = (name.removeprefix(root) for name, each in listed.items() if each["type"] == "file")
         else:
             found = (path.relative_to(self.url).as_posix() for path in Path(self.url).glob(pattern) if path.is_file())
         depth = pattern.count("/")

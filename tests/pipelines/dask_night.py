@@ -1,0 +1,28 @@
+"""One night of the daily job on Dask, as a program of its own: `python -m tests.pipelines.dask_night DAY`.
+
+KVPRESSURE_CONFIG names the configuration; the workers, which are processes too, read it again.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import dagster as dg
+
+from pipelines.build import build_defs
+
+
+def night() -> dg.JobDefinition:
+    """The daily job with two workers."""
+    return build_defs(executor="dask").resolve_job_def("daily")
+
+
+def main(day: str) -> int:
+    """Run the night; 0 where it went well."""
+    with dg.instance_for_test() as instance:
+        result = dg.execute_job(dg.reconstructable(night), instance, tags={"dagster/partition": day}, raise_on_error=True)
+    return 0 if result.success else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
