@@ -59,8 +59,7 @@ def run(
         report.empty += sum(each.status == daily.EMPTY for each in outcomes)
         report.made += verdicts(config, day, [each.engine for each in outcomes if each.status == daily.MADE])
         report.alerts += alerts(config, day, [engine.name for engine in engines])
-    for day in fleet_day.reduce_from(config, min(days), tell=tell):
-        fleet_report.publish(config, day)
+    fleet_day.reduce_from(config, min(days), then=fleet_report.publish, tell=tell)
     report.dropped = retention.drop_old(config, config.day_of(datetime.now(UTC)))
     catalog.publish(config.store)
     return report

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import duckdb
 
-from pipelines import catalog, daily, fleet_day
+from pipelines import catalog, daily, fleet_day, fleet_report
 from pipelines.assets import OWNERS, table_metadata
 from pipelines.charts.day_picture import day_png
 from pipelines.checks import DAY_CHECKS, DayCheck, broken
@@ -97,19 +97,27 @@ def fleet_assets(config: Config) -> dg.AssetsDefinition:
         )
         for model in fleet_day.fleet_models().values()
     ]
+    page = dg.AssetSpec(
+        dg.AssetKey(["fleet", "report"]),
+        deps=[spec.key for spec in specs],
+        description="report.html: one page for the day, with the engines that waste most, what turned and what changed with it.",
+        group_name="fleet",
+        kinds={"html"},
+        owners=OWNERS,
+    )
     published = dg.AssetSpec(
         dg.AssetKey(["fleet", "catalog"]),
-        deps=[*(spec.key for spec in specs), *(key(group, "verdicts") for group in config.groups)],
+        deps=[page.key, *(key(group, "verdicts") for group in config.groups)],
         description="catalog.duckdb and catalog.sql: a view for each table of the lake.",
         group_name="fleet",
         kinds={"duckdb"},
         owners=OWNERS,
     )
 
-    @dg.multi_asset(name="fleet_day", specs=[*specs, published], partitions_def=days_of(config), retry_policy=RETRY)
+    @dg.multi_asset(name="fleet_day", specs=[*specs, page, published], partitions_def=days_of(config), retry_policy=RETRY)
     def assets(context: dg.AssetExecutionContext, daily_job: DailyJob) -> Iterator[dg.MaterializeResult]:
         config, day = daily_job.load(), date.fromisoformat(context.partition_key)
-        reduced = fleet_day.reduce_from(config, day, tell=context.log.debug)
+        reduced = fleet_day.reduce_from(config, day, then=fleet_report.publish, tell=context.log.debug)
         context.log.info("reduced %s", ", ".join(map(str, reduced)) or "nothing: all of it is up to date")
         with connect() as con:
             names = [engine.name for engine in config.fleet()]
@@ -118,6 +126,8 @@ def fleet_assets(config: Config) -> dg.AssetsDefinition:
             for model in fleet_day.fleet_models().values():
                 metadata = table_metadata(model.name, dict(model.columns), con)
                 yield dg.MaterializeResult(asset_key=dg.AssetKey(["fleet", model.table]), metadata={**metadata, **shown})
+        uri = config.store.uri(fleet_report.name_of(day))
+        yield dg.MaterializeResult(asset_key=page.key, metadata={"dagster/uri": uri, **shown})
         catalog.publish(config.store)
         metadata = {"dagster/uri": config.store.uri(catalog.DATABASE), "views": len(catalog.statements(config.store)) // 2 - 1}
         yield dg.MaterializeResult(asset_key=published.key, metadata={**metadata, **shown})

@@ -32,6 +32,7 @@ from pipelines.models import Model, ModelError, from_sql, put_query
 from pipelines.partition import Manifest, days, finished, lake_of
 
 Tell = Callable[[str], object]
+Then = Callable[[Config, date], object]
 HISTORY_DAYS = 28
 FLEET = "fleet"  # the table of the configured engines, beside the published ones
 _FLEET_SCHEMA = pa.schema(
@@ -59,18 +60,21 @@ def fleet_models() -> dict[str, Model]:
     return {name: found[name] for name in order.static_order()}
 
 
-def reduce_from(config: Config, day: date, *, tell: Tell = lambda _: None) -> list[date]:
+def reduce_from(config: Config, day: date, *, then: Then = lambda *_: None, tell: Tell = lambda _: None) -> list[date]:
     """Make the fleet's tables of a day, and of later days whose trends reach back to it, where they are not. Returns these.
 
     Days shortly before are looked at too: two nights that ran at once may each have missed what the other did.
     """
     first, last = day - timedelta(days=config.lake.late_days), day + timedelta(days=HISTORY_DAYS)
     reached = [each for each in days(config.store) if first <= each <= last]
-    return [each for each in reached if reduce_day(config, each, tell=tell)]
+    return [each for each in reached if reduce_day(config, each, then=then, tell=tell)]
 
 
-def reduce_day(config: Config, day: date, *, tell: Tell = lambda _: None) -> bool:
-    """Make the fleet's tables of one day. False where they are made of what there is, or no engine's day is finished."""
+def reduce_day(config: Config, day: date, *, then: Then = lambda *_: None, tell: Tell = lambda _: None) -> bool:
+    """Make the fleet's tables of one day, and `then` what is made of them, before the day counts as reduced.
+
+    False where they are made of what there is, or no engine's day is finished.
+    """
     engines, done = finished(config.store, day), f"fleet/_done/day={day.isoformat()}.json"
     origin = _origin(config, day, engines)
     if not engines or config.store.read(done) == origin:
@@ -85,6 +89,7 @@ def reduce_day(config: Config, day: date, *, tell: Tell = lambda _: None) -> boo
             lake = Lake.of(config.store, day=day.isoformat())
             put_query(model, lake=lake, con=con)
             _view(con, model.name, [lake.uri(model.name)])
+    then(config, day)
     config.store.put_bytes(done, origin)
     return True
 

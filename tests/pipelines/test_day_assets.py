@@ -66,7 +66,9 @@ def test_a_night_makes_every_table_of_every_group_then_the_fleet_then_the_catalo
     assert (set(steps[:2]), steps[2:]) == ({"days_even", "days_odd"}, ["fleet_day"])
     made = {tuple(each.asset_key.path) for each in night.result.get_asset_materialization_events()}
     tables = {("days", group, table) for group in ("even", "odd") for table in daily.tables()}
-    assert made == tables | {("fleet", model.table) for model in fleet_day.fleet_models().values()} | {("fleet", "catalog")}
+    assert made == tables | {("fleet", model.table) for model in fleet_day.fleet_models().values()} | {
+        ("fleet", name) for name in ("report", "catalog")
+    }
 
 
 def test_a_table_shows_its_rows_columns_lineage_the_day_in_words_and_a_picture(night):
