@@ -19,6 +19,7 @@ import duckdb
 from pipelines import catalog, cli_daily
 from pipelines.config import Config, load
 from pipelines.partition import finished
+from tests.conftest import PROJECT
 from tests.pipelines.engine_days import at, configured, lake_files, log_lines, scrapes, write
 
 DAYS = (date(2026, 11, 26), date(2026, 11, 27))
@@ -83,8 +84,8 @@ def reading(config: Config) -> Iterator[Reader]:
 
 def night(config: Config, *, killed_after: float | None = None) -> int:
     """The command as cron runs it; killed after so many seconds."""
-    command = [str(Path(sys.executable).with_name("kvpressure")), "daily", "--config", str(config.path)]
-    process = subprocess.Popen([*command, *(f"--day={day}" for day in DAYS)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    command = [sys.executable, "-m", "pipelines.cli", "daily", "--config", str(config.path), *(f"--day={day}" for day in DAYS)]
+    process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     with suppress(subprocess.TimeoutExpired):
         process.wait(killed_after)
     if process.poll() is None:
