@@ -16,7 +16,7 @@ from parsers.columns import COLUMNS
 from parsers.prometheus_names import Series, config, identity
 from parsers.source import Sink
 
-BATCH_ROWS = 200_000
+BATCH_ROWS = 100_000
 _IDENTITY = tuple(each.name for each in fields(Series))
 
 
@@ -52,6 +52,14 @@ class Samples:
         self._indices.append(index)
         self._values.append(value)
         self._times.append(time)
+        if len(self._times) >= BATCH_ROWS:
+            self.flush()
+
+    def add_page(self, indices: array[int], values: array[float], time: int | None) -> None:
+        """The samples of one scrape, none of them NaN."""
+        self._indices.extend(indices)
+        self._values.extend(values)
+        self._times.extend([time] * len(values))
         if len(self._times) >= BATCH_ROWS:
             self.flush()
 

@@ -23,11 +23,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import islice
 
 from parsers import Format
 from parsers.prometheus_names import kept_name, number
+from parsers.prometheus_pages import MAX_LINES, Page
 from parsers.prometheus_samples import Samples
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import unix_microseconds
@@ -86,26 +88,61 @@ class _Reader:
         self.samples, self.account = samples, Account()
         self.scrape_time: int | None = None
         self.index_of: dict[bytes, int] = {}  # text of a series or metadata comment -> index of the series, or NOT_KEPT
+        self.page_lines: list[bytes] = []  # what has been read since the line that dated the scrape
+        self.page: Page | None = None  # the whole page before, where the last line read dated another
 
-    def read(self, lines: Iterable[bytes]) -> None:
-        """The loop all speed hangs on: a known series costs one dictionary look-up and one float."""
-        account, index_of, add = self.account, self.index_of, self.samples.add
-        line = b"\n"
+    def read(self, stream: Iterable[bytes]) -> None:
+        """Read line by line; and page by page, as long as each repeats the one before."""
+        lines, line = iter(stream), b"\n"
         for line in lines:
-            account.lines += 1
-            text, _, value_text = line.rpartition(b" ")
-            index = index_of.get(text)
-            if index is None:
-                self._read_unknown(line)
-            elif index == NOT_KEPT:
-                account.ignored += 1
-            elif (value := number(value_text)) is None:
-                self._read_unknown(line)  # its own time, set apart by a tab
-            else:
-                account.used += 1
-                add(index, value, self.scrape_time)
+            self._read_line(line)
+            while self.page is not None:
+                line = self._read_repeats(self.page, lines) or line  # noqa: PLW2901 - the last one read
         if self.scrape_time is not None and not line.endswith(b"\n"):
             self._take_back(line)
+
+    def _read_repeats(self, page: Page, lines: Iterator[bytes]) -> bytes | None:
+        """Read pages like the given one, and then the lines that are not. Returns the last of these."""
+        account, size, used = self.account, len(page.lines), len(page.values)
+        self.page, self.page_lines = None, []
+        body = list(islice(lines, size))
+        while body and page.turn(body):
+            account.lines += size
+            account.used += used
+            account.ignored += size - used
+            self.samples.add_page(page.indices, page.values, self.scrape_time)
+            end = next(lines, None)
+            time = scrape_time(end) if end else None
+            if time is None:
+                self.page_lines = page.lines
+                body = [end] if end else []
+                break
+            account.lines += 1
+            account.used += 1
+            self.scrape_time = time
+            body = list(islice(lines, size))
+        for line in body:
+            self._read_line(line)
+        return body[-1] if body else None
+
+    def _read_line(self, line: bytes) -> None:
+        """One line: a known series costs a dictionary look-up and a float."""
+        account = self.account
+        account.lines += 1
+        self.page = None
+        if len(self.page_lines) < MAX_LINES:
+            self.page_lines.append(line)
+        text, _, value_text = line.rpartition(b" ")
+        index = self.index_of.get(text)
+        if index is None:
+            self._read_unknown(line)
+        elif index == NOT_KEPT:
+            account.ignored += 1
+        elif (value := number(value_text)) is None:
+            self._read_unknown(line)  # its own time, set apart by a tab
+        else:
+            account.used += 1
+            self.samples.add(index, value, self.scrape_time)
 
     def _take_back(self, line: bytes) -> None:
         """The last line of a recording that was cut: its value may be the beginning of another, `3` of `3012`."""
@@ -134,9 +171,12 @@ class _Reader:
         elif (time := scrape_time(line)) is not None:
             account.used += 1
             self.scrape_time = time
+            self.page = Page.of(self.page_lines[:-1], self.index_of)
+            self.page_lines = []
         elif _SAYS_TIME.match(line):
             account.misread(account.lines)
             self.scrape_time = None
+            self.page_lines = []
         elif line.startswith(b"#") or not line.strip() or _NATIVE_HISTOGRAM.match(line):
             account.ignored += 1
         else:

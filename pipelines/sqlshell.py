@@ -270,8 +270,9 @@ class Prompt(cmd.Cmd):
         """Tab at the beginning of a line: a dot command, or a word of SQL."""
         return self.completedefault(text)
 
-    def completedefault(self, text: str, *_: object) -> list[str]:
+    def completedefault(self, *ignored: object) -> list[str]:
         """Tab anywhere: tables with and without their schema, columns, words of SQL."""
+        text = str(ignored[0])
         found = {word for word in (*DOT_WORDS, *WORDS, *self._names()) if word.lower().startswith(text.lower())}
         return sorted(word.upper() if text.isupper() and word in WORDS else word for word in found)
 
