@@ -154,9 +154,9 @@ def _parse_wrapped(
 def _likeness(head: bytes) -> str:
     """What an unrecognised file seems to be, for the one-line error."""
     start = head.lstrip()[:512].lower()
-    first = head.splitlines()[0][:60].decode("utf-8", "replace") if head.splitlines() else ""
+    first = next(iter(head.splitlines()), b"")[:60].decode("utf-8", "replace")
     if start.startswith((b"<!doctype", b"<html")):
-        return f'an HTML page (line 1: "{first}"); was the proxy\'s login or error page saved?'
+        return f'an HTML page (line 1: "{first.partition(">")[0]}>"); was the proxy\'s login or error page saved?'
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "text in UTF-16, as PowerShell's `>` writes it; save it as UTF-8"
     if head.startswith(b"\x89PNG"):
@@ -165,4 +165,9 @@ def _likeness(head: bytes) -> str:
         return "binary, and none of the formats this reads"
     if start.startswith((b"{", b"[")):
         return "JSON, but not a result, query or span file this reads"
-    return f'no line of an engine log, metric or result in its first 64 KiB (line 1: "{first}")'
+    return f'no line of an engine log, metric or result in its first 64 KiB (line 1 has the form "{_form_of(first)}")'
+
+
+def _form_of(text: str) -> str:
+    """A text without its words, for it may be what a user wrote: `2026-01-31 Hello 5%` is `9999-99-99 xxxxx 9%`."""
+    return "".join("x" if each.isalpha() else "9" if each.isdigit() else each for each in text)
