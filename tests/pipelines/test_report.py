@@ -107,7 +107,7 @@ def test_every_chart_is_valid_vega_lite(tmp_path):
 
 @pytest.mark.parametrize("afterwards", [*EMPTIES, *DROPS, "; ".join(EMPTIES), "; ".join(DROPS)])
 def test_a_missing_or_empty_table_leaves_a_page_that_says_what_would_fill_it(tmp_path, afterwards, monkeypatch):
-    monkeypatch.setattr(report, "_vega", lambda: "")
+    monkeypatch.setattr(report, "vega", lambda: "")
     words = written(synthetic.analysis(tmp_path, afterwards=afterwards), tmp_path).words
     assert "What could not be told" in words
     assert "None" not in words.replace("None seen", "").replace("None counted", "").replace("None by preemption", "")
@@ -119,7 +119,7 @@ def test_a_missing_or_empty_table_leaves_a_page_that_says_what_would_fill_it(tmp
 
 @pytest.mark.parametrize("table", [table for table in CONTRACT if table != "runs"])
 def test_null_in_every_column_that_may_be_null_is_not_an_error(tmp_path, table, monkeypatch):
-    monkeypatch.setattr(report, "_vega", lambda: "")
+    monkeypatch.setattr(report, "vega", lambda: "")
     keys = {
         "run",
         "engine",
@@ -145,7 +145,7 @@ def test_null_in_every_column_that_may_be_null_is_not_an_error(tmp_path, table, 
 
 
 def test_a_count_no_input_tells_is_not_known_and_not_zero(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "_vega", lambda: "")
+    monkeypatch.setattr(report, "vega", lambda: "")
     blind = "update preemptions set count_low = null, count_best = null, count_high = null, method = 'a V1 log does not say'"
     words = written(synthetic.analysis(tmp_path, afterwards=blind), tmp_path).words
     assert "Preemptions Cannot be told" in words
@@ -153,7 +153,7 @@ def test_a_count_no_input_tells_is_not_known_and_not_zero(tmp_path, monkeypatch)
 
 
 def test_a_queue_that_was_watched_and_stayed_empty_is_none_and_not_unknown(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "_vega", lambda: "")
+    monkeypatch.setattr(report, "vega", lambda: "")
     words = written(synthetic.analysis(tmp_path, afterwards="delete from queue_time"), tmp_path).words
     assert "With a queue 0 s" in words
     assert "No queue was seen. Nothing to draw." in words
@@ -200,7 +200,7 @@ def test_the_policy_names_the_two_scripts_and_allows_no_request(tmp_path):
 
 
 def test_anonymize_hides_names_ids_hosts_and_paths_everywhere(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "_vega", lambda: "")
+    monkeypatch.setattr(report, "vega", lambda: "")
     secrets = {"run": "acme-prod", "model": "acme/secret-70b", "file": "acme-bench.json"}
     leaky = """
         update verdicts set summary = summary || ' acme/secret-70b on 10.0.0.7:8000 from /home/alice/logs/acme-bench.json';
@@ -222,7 +222,7 @@ def test_anonymize_hides_names_ids_hosts_and_paths_everywhere(tmp_path, monkeypa
 
 
 def test_a_run_named_like_a_word_of_the_product_is_hidden_without_harm(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "_vega", lambda: "")
+    monkeypatch.setattr(report, "vega", lambda: "")
     words = written(synthetic.analysis(tmp_path, run="preemption"), tmp_path, anonymize=True).words
     assert "run-1" in words
     assert "Queue for KV room" in words
