@@ -128,8 +128,11 @@ def contents(data: Data) -> dict[str, Any]:
         "look_alikes": _windows_of(verdicts, None),
         "waste": data.rows(waste.QUERY),
         "quality": data.rows(
-            "from data_quality order by severity = 'error' desc, severity = 'warning' desc, flag, source limit 200"
+            "from data_quality where flag <> 'not_recognised' "
+            "order by severity = 'error' desc, severity = 'warning' desc, flag, source limit 200"
         ),
+        "left_out": [row["source"] for row in data.rows("from data_quality where flag = 'not_recognised' order by source")],
+        "knees": sweep.knees_of(data),
         "sources": data.rows("select * from sources order by lines_not_understood desc nulls last, source limit 200"),
         "version": version("kvpressure"),
         "language": language,

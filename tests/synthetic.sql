@@ -54,7 +54,7 @@ select $run as run, engine, 'preemption_recompute' as kind, 30120::bigint as tok
     14.2::double as gpu_seconds_best, 17.0::double as gpu_seconds_high, 0.008::double as cost_low, 0.0104::double as cost_best,
     0.0125::double as cost_high, 'replay' as method, 'a replay of the recorded requests' as told_by, 'counters and requests' as evidence from names
 union all by name
-select $run, engine, 'prefix_refill' as kind, 0::bigint as tokens_low, 5200::bigint as tokens_best, 21000::bigint as tokens_high, 'capacity_bound' as method, 'what was computed beyond the pool''s size: a bound, no more' as told_by from names
+select $run, engine, 'prefix_refill' as kind, 0::bigint as tokens_low, 5200::bigint as tokens_best, 21000::bigint as tokens_high, 'capacity_bound' as method, 'the amount computed beyond the pool''s size, which only bounds it' as told_by from names
 union all by name
 select $run, engine, 'offload_restore' as kind, 'not_told' as method, 'no input' as told_by from names;
 

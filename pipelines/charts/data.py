@@ -146,6 +146,17 @@ class Data:
         return value if name in KEYS else self.mask(value)
 
 
+RUN_SPAN = """\
+select min(first_at) as from_at, max(last_at) as to_at
+from (
+    select min(bucket_at) as first_at, max(bucket_at + to_seconds(bucket_s)) as last_at from timeline
+    union all
+    select min(window_start), max(window_end) from verdicts
+    union all
+    select min(started_at), max(started_at + to_seconds(duration_s)) from stalls
+)"""  # the window of every chart that follows the timeline
+
+
 def _view(con: duckdb.DuckDBPyConnection, table: str, columns: Iterable[tuple[str, ...]]) -> str:
     """The statement that makes `table` readable, with NULL for a column that the analysis lacks."""
     there = dict(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import altair as alt
 
-from pipelines.charts.data import Data
+from pipelines.charts.data import RUN_SPAN, Data
 from pipelines.charts.figure import Figure, finished, in_order, layered, named, time_axis, view_window
 from pipelines.charts.language import GRID, PREEMPTION, WORK
 
@@ -84,7 +84,7 @@ def figure(data: Data) -> Figure | None:
             clip=True, color=PREEMPTION.tone.light, height=alt.RelativeBandSize(band=0.25), yOffset=5
         ),
         height=22 * len(engines),
-    ).add_params(*view_window(rows, "step_at", "step_end"))
+    ).add_params(*view_window(data.rows(RUN_SPAN), "from_at", "to_at"))
     notes = ["A mark at the foot of a strip: the engine preempted. Click a strip to see that engine below."]
     placed = [{**row, "place": place[row["engine"]]} for row in rows]
     return replace(figure, notes=notes, spec=finished(chart, {"rows": placed}, figure.alt))

@@ -14,6 +14,8 @@ import altair as alt
 from pipelines.charts import language
 from pipelines.charts.data import Row
 
+# with the day where more than 20 h are on show, with milliseconds where less than 5 s are
+TIME_FORM = "to_ms - from_ms > 7.2e7 ? '%d %b %H:%M' : to_ms - from_ms < 5e3 ? '%H:%M:%S.%L' : '%H:%M:%S'"
 STACK_MARGIN = language.AXIS_EXTENT + 12
 Chart = alt.VConcatChart | alt.LayerChart | alt.Chart
 
@@ -79,7 +81,7 @@ def view_window(rows: Sequence[Row], start: str, end: str) -> list[alt.Parameter
     starts = [language.finite(row[start]) for row in rows if row[start] is not None]
     ends = [language.finite(row[end]) for row in rows if row[end] is not None]
     low, high = (min(starts), max(ends)) if starts and ends else (0, 1)
-    return [alt.param(name="from_ms", value=low), alt.param(name="to_ms", value=max(high, low + 1000))]
+    return [alt.param(name="from_ms", value=low), alt.param(name="to_ms", value=max(high, low + 10_000))]
 
 
 def time_axis(field_name: str, *, labels: bool = True) -> alt.X:
@@ -88,7 +90,7 @@ def time_axis(field_name: str, *, labels: bool = True) -> alt.X:
         f"{field_name}:T",
         title=None,
         axis=alt.Axis(
-            labelExpr="utcFormat(datum.value, to_ms - from_ms > 7.2e7 ? '%d %b %H:%M' : '%H:%M:%S')",  # with the day over 20 h
+            labelExpr=f"utcFormat(datum.value, {TIME_FORM})",
             tickCount=6,
             labelFlush=True,
             labelBound=2,

@@ -267,7 +267,7 @@ def told_by(row: Mapping[str, Any]) -> str:
 def reason_untold(row: Mapping[str, Any]) -> str:
     """Why a number is not known, or only bounded."""
     words = told_by(row)
-    return "no input tells it" if words == NO_INPUT else words
+    return "no input tells it" if words == NO_INPUT else f"told only by {words}" if row.get("told_by") else words
 
 
 def clock(at: datetime | None) -> str:

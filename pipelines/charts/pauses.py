@@ -8,7 +8,7 @@ from dataclasses import replace
 import altair as alt
 
 from pipelines.charts import language
-from pipelines.charts.data import Data, Row
+from pipelines.charts.data import RUN_SPAN, Data, Row
 from pipelines.charts.figure import Entry, Figure, by_word, finished, named, time_axis, view_window
 from pipelines.charts.language import PAUSE_CAUSES, count, duration
 
@@ -89,7 +89,7 @@ def figure(data: Data) -> Figure:
             ],
         )
         .properties(height=220, width=560)
-        .add_params(*_whole_run(data, rows))
+        .add_params(*view_window(data.rows(RUN_SPAN), "from_at", "to_at"))
     )
     legend = [
         Entry(language.word(PAUSE_CAUSES, key).name, language.word(PAUSE_CAUSES, key).tone, SHAPES[number % 4][1])
@@ -116,12 +116,6 @@ def longest(data: Data) -> list[Row]:
     return [
         {**row, "who": _who(row), "name": language.word(PAUSE_CAUSES, row["cause"]).name} for row in data.rows(QUERY)[:LONGEST]
     ]
-
-
-def _whole_run(data: Data, rows: Sequence[Row]) -> list[alt.Parameter]:
-    """The window of the timeline, so that both axes agree; that of the pauses where there is no timeline."""
-    spans = data.rows("select min(bucket_at) as started_at, max(bucket_at + to_seconds(bucket_s)) as ended_at from timeline")
-    return view_window([*rows, *spans], "started_at", "ended_at")
 
 
 def _who(row: Row) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import altair as alt
 
 from pipelines.charts import language
-from pipelines.charts.data import Data, Row
+from pipelines.charts.data import RUN_SPAN, Data, Row
 from pipelines.charts.figure import Entry, Figure, amount_axis, finished, header, layered, named, time_axis, view_window
 from pipelines.charts.language import PREFIX_EVICTION, WORK, WORK_SOFT, count, percent
 
@@ -23,6 +23,7 @@ hits as (
         first_at + to_seconds(floor(epoch(bucket_at - first_at) / step_s) * step_s) as step_at,
         step_at + to_seconds(any_value(step_s)) as step_end,
         100 * avg(prefix_hit_ratio) as prefix_hit_percent,
+        100 * max(kv_usage_ratio) as kv_usage_percent,
     from timeline
     cross join spans
     group by step_at
@@ -39,10 +40,16 @@ evicted as (  -- in buckets of its own
     group by step_at
 )
 
-select step_at as bucket_at, step_end as bucket_end, prefix_hit_percent, null as evicted_tokens, null as refilled_tokens,
+select
+    step_at as bucket_at,
+    step_end as bucket_end,
+    prefix_hit_percent,
+    kv_usage_percent,
+    null as evicted_tokens,
+    null as refilled_tokens,
 from hits
 union all
-select step_at, step_end, null, evicted_tokens, refilled_tokens,
+select step_at, step_end, null, null, evicted_tokens, refilled_tokens,
 from evicted
 order by bucket_at, prefix_hit_percent"""
 
@@ -72,8 +79,10 @@ def figure(data: Data) -> Figure:
         else ["Reclaimed blocks: not in the inputs; KV events (--kv-events-config) would fill it."],
     )
     panels = []
-    x = time_axis("bucket_at", labels=not (evicted or refilled))
+    has_load = has["prefix_hit_percent"] and any(row["kv_usage_percent"] is not None for row in rows)
+    is_last = not (evicted or refilled)
     if has["prefix_hit_percent"]:
+        x = time_axis("bucket_at", labels=is_last and not has_load)
         line = (
             alt.Chart(named("rows"))
             .transform_filter("!isValid(datum.evicted_tokens)")  # those rows are buckets of their own
@@ -81,12 +90,27 @@ def figure(data: Data) -> Figure:
             .encode(x=x, y=_y("prefix_hit_percent", percent_scale=True), tooltip=_tooltip())
         )
         panels.append(layered(line, *header("Looked-up prompt tokens found in the cache, %"), height=90))
+    if has_load:
+        panels.append(_load(time_axis("bucket_at", labels=is_last)))
     if evicted or refilled:
         panels.append(_reclaimed(time_axis("bucket_at")))
     if not panels:
         return figure
-    chart = alt.vconcat(*panels).add_params(*view_window(rows, "bucket_at", "bucket_end"))
+    chart = alt.vconcat(*panels).add_params(*view_window(data.rows(RUN_SPAN), "from_at", "to_at"))
     return replace(figure, spec=finished(chart, {"rows": rows}, figure.alt))
+
+
+def _load(x: alt.X) -> alt.LayerChart:
+    """The pool below the hits: cached prefixes go when active requests need their blocks."""
+    area = (
+        alt.Chart(named("rows"))
+        .transform_filter("!isValid(datum.evicted_tokens)")
+        .mark_area(
+            clip=True, color=WORK.light, opacity=0.22, line={"color": WORK.light, "strokeWidth": 1.6}, interpolate="step-after"
+        )
+        .encode(x=x, y=_y("kv_usage_percent", percent_scale=True), tooltip=_tooltip())
+    )
+    return layered(area, *header("KV pool held by active requests, %"), height=60)
 
 
 def _reclaimed(x: alt.X) -> alt.LayerChart:
@@ -114,6 +138,7 @@ def _tooltip() -> list[alt.Tooltip]:
     return [
         alt.Tooltip("bucket_at:T", title="Time (UTC)", format="%H:%M:%S"),
         alt.Tooltip("prefix_hit_percent:Q", title="Found, %", format=".1f"),
+        alt.Tooltip("kv_usage_percent:Q", title="KV pool, %", format=".1f"),
         alt.Tooltip("evicted_tokens:Q", title="Reclaimed, tokens", format=",.0f"),
         alt.Tooltip("refilled_tokens:Q", title="Refilled, tokens", format=",.0f"),
     ]

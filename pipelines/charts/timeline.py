@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import altair as alt
 
 from pipelines.charts import language
-from pipelines.charts.data import Data, Row
+from pipelines.charts.data import RUN_SPAN, Data, Row
 from pipelines.charts.figure import Entry, Figure, amount_axis, finished, header, headroom, layered, named, time_axis, view_window
 from pipelines.charts.language import PREEMPTION, QUEUEING, RECOMPUTATION, SOFT, WORK, WORK_SOFT, Tone
 
@@ -167,10 +167,12 @@ def figure(data: Data) -> Figure:
     )
     if not rows or not shown:
         return figure
-    return _with_spec(figure, shown, rows, windows)
+    return _with_spec(figure, shown, rows, windows, data.rows(RUN_SPAN))
 
 
-def _with_spec(figure: Figure, shown: Sequence[Panel], rows: Sequence[Row], windows: Sequence[Row]) -> Figure:
+def _with_spec(
+    figure: Figure, shown: Sequence[Panel], rows: Sequence[Row], windows: Sequence[Row], span: Sequence[Row]
+) -> Figure:
     engine = alt.param(name="engine", value=figure.engines[0])
     brush = alt.selection_interval(
         name="brush",
@@ -182,11 +184,10 @@ def _with_spec(figure: Figure, shown: Sequence[Panel], rows: Sequence[Row], wind
     pointer = alt.selection_point(name="pointer", on="pointerover", clear="pointerout", fields=["bucket_at"], empty=False)
     panels = [draw(panel, rows, pointer=pointer, brush=brush, labels=panel is shown[-1]) for panel in shown]
     ribbon = verdict_ribbon(windows)
-    spans = [*rows, *({"bucket_at": window["window_start"], "bucket_end": window["window_end"]} for window in windows)]
     with warnings.catch_warnings():  # pointer and brush are one and the same in every panel: that is what links them
         warnings.filterwarnings("ignore", message="Automatically deduplicated selection parameter")
         chart = alt.vconcat(*([ribbon, *panels] if ribbon is not None else panels))
-    chart = chart.add_params(engine, *view_window(spans, "bucket_at", "bucket_end"))
+    chart = chart.add_params(engine, *view_window(span, "from_at", "to_at"))
     spec = finished(chart, {"rows": rows, "windows": _for_every_engine(worded(windows), rows)}, figure.alt)
     return replace(figure, spec=spec)
 

@@ -36,7 +36,7 @@ create or replace macro told_by(method) as
         when 'request_records' then 'the log''s record of each request'
         when 'no_preemption' then 'what the engine is: it preempts nothing'
         when 'pool_never_full' then 'all that was computed: the pool held it'
-        when 'capacity_bound' then 'what was computed beyond the pool''s size: a bound, no more'
+        when 'capacity_bound' then 'the amount computed beyond the pool''s size, which only bounds it'
         when 'counters_beside_tier' then 'counters of what the external tier gave back'
         when 'external_hit_counter' then 'the counter of hits in an external tier'
         when 'tier_counter' then 'the external tier''s own counter'

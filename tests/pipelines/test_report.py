@@ -105,7 +105,7 @@ def test_every_chart_is_valid_vega_lite(tmp_path):
             assert not list(validator.iter_errors(figure.spec)), figure.key
 
 
-@pytest.mark.parametrize("afterwards", [*EMPTIES, *DROPS, "; ".join(EMPTIES), "; ".join(DROPS)])
+@pytest.mark.parametrize("afterwards", [*DROPS, "; ".join(EMPTIES), "; ".join(DROPS)])
 def test_a_missing_or_empty_table_leaves_a_page_that_says_what_would_fill_it(tmp_path, afterwards, monkeypatch):
     monkeypatch.setattr(report, "vega", lambda: "")
     words = written(synthetic.analysis(tmp_path, afterwards=afterwards), tmp_path).words
@@ -237,7 +237,7 @@ def test_a_day_of_100_engines_stays_small(tmp_path):
     with Data.open(analysis) as data:
         figures = report.drawn(data)
         assert figures["timeline"].rows <= 6_000
-        assert "The 24 with the most preemptions are shown." in figures["engines"].answer
+        assert "The 24 under most pressure are shown, the hardest pressed first." in figures["engines"].answer
 
 
 def test_markdown_says_the_same_in_a_screenful(tmp_path):
