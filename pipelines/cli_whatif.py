@@ -6,8 +6,9 @@ import json
 import re
 import tempfile
 import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from pipelines.replay.whatif import (
     smallest_change,
     swept,
 )
+from pipelines.replay.window import Part, part_of
 from pipelines.sqlshell import open_read_only
 from pipelines.texttable import aligned, printable
 
@@ -123,15 +125,52 @@ def recording(paths: Sequence[Path], run: Run = A_RUN, *, tell: Tell = lambda _:
         )
     if analyses:
         with open_read_only(analyses[0]) as con:
+            if part := _part(con):
+                raise recorded.NotReplayableError(
+                    f"{part.of:,} requests are more than the {part.requests:,} that a replay takes; give the inputs instead of "
+                    "the analysis, and the part around the main verdict is replayed, or analyze with --since and --until"
+                )
             return recorded.read(recorded.of_analysis(con))
     with tempfile.TemporaryDirectory(prefix="kvpressure-") as folder:
-        lake = Lake.of(Path(folder) / "lake", run=run.name)
-        read(paths, lake, tell=tell).require_whole()
-        build(lake, run, tell=tell)
-        publish.write_database(lake, Path(folder) / publish.DATABASE)
-        with duckdb.connect(str(Path(folder) / publish.DATABASE), read_only=True) as con:
-            con.execute("set timezone = 'UTC'")
-            return recorded.read(recorded.of_analysis(con), _steps(lake))
+        lake, database = _analyzed(paths, run, Path(folder) / "whole", tell)
+        with _open(database) as con:
+            part = _part(con)
+            if part is None:
+                return recorded.read(recorded.of_analysis(con), _steps(lake))
+        tell("reading the part to be replayed")
+        cut = replace(run, since=part.since.isoformat(), until=part.until.isoformat())
+        lake, database = _analyzed(paths, cut, Path(folder) / "part", tell)
+        with _open(database) as con:
+            found = recorded.read(recorded.of_analysis(con), _steps(lake))
+        return replace(found, assumed=(*found.assumed, part.told(found.requests)))
+
+
+def _analyzed(paths: Sequence[Path], run: Run, folder: Path, tell: Tell) -> tuple[Lake, Path]:
+    """The inputs, analyzed: lake and database."""
+    lake = Lake.of(folder / "lake", run=run.name)
+    read(paths, lake, tell=tell).require_whole()
+    build(lake, run, tell=tell)
+    publish.write_database(lake, folder / publish.DATABASE)
+    return lake, folder / publish.DATABASE
+
+
+@contextmanager
+def _open(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(str(database), read_only=True) as con:
+        con.execute("set timezone = 'UTC'")
+        yield con
+
+
+def _part(con: duckdb.DuckDBPyConnection) -> Part | None:
+    """The part of a run that is replayed, where it is too long to be replayed whole."""
+    sent = con.sql("select arrived_at from core.requests where arrived_at is not null order by arrived_at").fetchall()
+    main = con.sql("""
+        select verdict, window_start, window_end
+        from verdicts
+        where is_primary and window_start is not null
+        order by severity desc, engine
+    """).fetchall()
+    return part_of([at for (at,) in sent], *main[0]) if main else None
 
 
 def _steps(lake: Lake) -> pl.DataFrame:

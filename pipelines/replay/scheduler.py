@@ -186,7 +186,7 @@ class Replay:
         self._computed = self._first_hits = 0
         self._peak = 0.0
         self._peak_running = 0
-        self._gaps: list[tuple[float, int]] = []
+        self._gaps: dict[float, int] = defaultdict(int)  # many steps take the same time: not one entry a step
         self._waiting_for: dict[str, float] = defaultdict(float)
         self._preemptions: list[Preemption] = []
         self._sent: list[float | None] = [None] * len(requests)
@@ -215,7 +215,7 @@ class Replay:
             evictions=self.pool.evictions,
             peak_usage=self._peak,
             sent_at=tuple(self._sent),
-            token_gaps=tuple(self._gaps),
+            token_gaps=tuple(self._gaps.items()),
             waiting=tuple(sorted(self._waiting_for.items())),
             peak_running=self._peak_running,
         )
@@ -283,7 +283,7 @@ class Replay:
         self.step += int(steps)
         self._computed += int(steps) * len(self.running)
         self._pass(steps * per_step)
-        self._gaps.append((per_step, int(steps) * len(self.running)))
+        self._gaps[per_step] += int(steps) * len(self.running)
         return True
 
     def _pass(self, time: float, *, is_pool_short: bool = False) -> None:
@@ -314,7 +314,7 @@ class Replay:
         time = self.step_time.of(scheduled, decoded + sum(each.computed + tokens == each.tokens for each, tokens in chunks))
         self._pass(time, is_pool_short=preempted)
         if decoded:
-            self._gaps.append((time, decoded))
+            self._gaps[time] += decoded
         self._after(chunks)
 
     def _schedule_running(self, budget: int) -> tuple[int, bool]:
@@ -426,7 +426,7 @@ class Replay:
             if self._first[sequence.index] is None:
                 self._first[sequence.index] = self.now
             else:
-                self._gaps.append((self.now - sequence.last_token_at, 1))
+                self._gaps[self.now - sequence.last_token_at] += 1
             if sequence.outputs < sequence.request.output_tokens:
                 self._enter(sequence)
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 import polars as pl
@@ -18,6 +19,7 @@ from pipelines.replay.load import Record
 from pipelines.replay.recorded import NotReplayableError, _require_modelled, client_of, episodes
 from pipelines.replay.scheduler import Replay, Request, StepTime
 from pipelines.replay.whatif import WhatIf, meets, smallest_change, swept
+from pipelines.replay.window import part_of
 from pipelines.sqlshell import open_read_only
 from tests.conftest import PROJECT
 from tests.whatif_runs import STEP_TIME, engine, recording, records, requests, serve
@@ -82,7 +84,11 @@ def test_clients_after_one_another_are_episodes():
 
 def test_gaps_of_tokens_are_all_there_and_add_up_to_the_answers():
     outcome = serve(requests(60), engine(), 28)
-    answers = sum(end - first for first, end in zip(outcome.first_token_at, outcome.finished_at, strict=True))
+    answers = sum(
+        end - first
+        for first, end in zip(outcome.first_token_at, outcome.finished_at, strict=True)
+        if first is not None and end is not None
+    )
     assert outcome.preemptions
     assert sum(gap * count for gap, count in outcome.token_gaps) == pytest.approx(answers)
 
@@ -311,6 +317,29 @@ def test_an_analysis_is_asked_on_the_command_line(capsys, analyzed):
     assert cli.main(["whatif", str(analyzed.analysis.out), "--set", "max_num_seqs=4", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["after"]["figures"]["preemptions"]["best"] < told["before"]["figures"]["preemptions"]["best"]
+
+
+# long runs
+
+
+def test_of_a_long_run_the_part_around_its_main_verdict_is_replayed():
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    sent = [noon + timedelta(seconds=i) for i in range(10_000)]
+    start, end = sent[7_000], sent[7_500]
+    part = part_of(sent, "preemption", start, end, most=1_000)
+    assert part is not None
+    assert part.since < start < end < part.until  # with time before it for the pool to fill
+    assert sum(part.since <= at <= part.until for at in sent) == part.requests == 1_000
+    assert "990 of the 10,000 requests" in part.told(990)
+    assert part_of(sent, "preemption", start, end, most=10_000) is None
+
+
+def test_a_part_of_a_long_verdict_is_no_longer_than_can_be_replayed():
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    sent = [noon + timedelta(seconds=i) for i in range(10_000)]
+    part = part_of(sent, "preemption", sent[0], sent[-1], most=1_000)
+    assert part is not None
+    assert (part.since, part.until) == (sent[0], sent[999])
 
 
 # the same figures as advice
