@@ -139,6 +139,7 @@ SCHEMA = {
 }
 READS = ("core.engines", "core.requests", "core.counter_intervals", "core.histogram_intervals", "core.engine_states")
 LENGTHS = ("request_prompt_tokens", "request_generation_tokens")
+COUNTED = ("generation_tokens", *(f"{length}_{part}" for length in LENGTHS for part in ("count", "sum")))
 
 
 @python_model("core.recompute_replays", reads=READS, only={"core.histogram_intervals": f"signal in {LENGTHS}"})
@@ -298,7 +299,10 @@ def _intervals(counters: pl.DataFrame, histograms: pl.DataFrame, states: pl.Data
     longest = float(engine["max_model_len"] or engine["kv_capacity_tokens"] or 0) or float("inf")  # type: ignore[arg-type]
     totals: dict[tuple[str, datetime], float] = {
         (row["signal"], row["interval_end"]): row["delta"]
-        for row in counters.group_by("signal", "interval_end").agg(pl.col("delta").sum()).iter_rows(named=True)
+        for row in counters.filter(pl.col("signal").is_in(COUNTED))
+        .group_by("signal", "interval_end")
+        .agg(pl.col("delta").sum())
+        .iter_rows(named=True)
     }
     buckets: dict[tuple[str, datetime], list[tuple[float, float]]] = {}
     summed = histograms.group_by("signal", "interval_end", "le").agg(pl.col("delta").sum()).sort("signal", "interval_end", "le")

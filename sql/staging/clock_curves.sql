@@ -17,7 +17,7 @@ with samples as (
     union all
     select
         source,
-        case regexp_replace(split_part(name, ':', 2), '_total$', '')
+        case split_part(if(suffix(name, '_total'), left(name, -6), name), ':', 2)
             when 'num_requests_running' then 'running'
             when 'num_running_reqs' then 'running'
             when 'num_requests_waiting' then 'waiting'
