@@ -30,10 +30,14 @@ from parsers.unix_time import in_utc
 # Series of a component -> metric and what one of its units is in the metric's.
 SERIES = {
     "kv_cache_usage": ("vllm:kv_cache_usage_perc", 0.01),
-    "running_requests": ("vllm:num_requests_running", 1.0),
+    "num_requests_running": ("vllm:num_requests_running", 1.0),
+    "running_requests": ("vllm:num_requests_running", 1.0),  # in reports of before 0.2.1
+    "num_requests_waiting": ("vllm:num_requests_waiting", 1.0),
     "waiting_requests": ("vllm:num_requests_waiting", 1.0),
+    "num_preemptions": ("vllm:num_preemptions_total", 1.0),
     "preemptions": ("vllm:num_preemptions_total", 1.0),
     "gpu_utilization": ("DCGM_FI_DEV_GPU_UTIL", 1.0),
+    "power_consumption": ("DCGM_FI_DEV_POWER_USAGE", 1.0),
     "gpu_power": ("DCGM_FI_DEV_POWER_USAGE", 1.0),
 }
 

@@ -97,6 +97,12 @@ def build_parser() -> argparse.ArgumentParser:
         "--ttft-target", type=_seconds, metavar="SECONDS", help="time to first token that a sweep is judged by (2)"
     )
     analyze.add_argument("--gap-target", type=_seconds, metavar="SECONDS", help="longest pause that a sweep is judged by (2)")
+    analyze.add_argument(
+        "--benchmark-report",
+        type=Path,
+        metavar="FILE",
+        help="also write the clients' results as llm-d Benchmark Reports (YAML)",
+    )
     analyze.add_argument("--anonymize", action="store_true", help="hide names, ids, hosts and paths in what is to be shown")
     analyze.add_argument("--name", type=_name, help="name of the run; the first input's where not given")
 
@@ -220,12 +226,23 @@ def _analyze(arguments: argparse.Namespace) -> int:
         paths = [*arguments.paths, *_from_prometheus(arguments, since, until, progress.tell)]
         result = analysis.analyze(paths, arguments.out, run, anonymize=arguments.anonymize, tell=progress.tell)
     _say_unread(result.intake)
+    if arguments.benchmark_report:
+        _write_benchmark_report(result.database, arguments.benchmark_report)
     if arguments.format == "json":
         sys.stdout.write((result.out / publish.SUMMARY).read_text())
     else:
         print(digest.text(result.database, report=result.report, colour=_has_colour()))
     limit = FAIL_ON_SEVERITY.get(arguments.fail_on)
     return FAIL_ON if limit is not None and digest.worst_severity(result.database) >= limit else DONE
+
+
+def _write_benchmark_report(database: Path, file: Path) -> None:
+    from pipelines import benchmark_report
+
+    try:
+        benchmark_report.write(database, file)
+    except benchmark_report.NoClientResultError as error:
+        raise CallError(str(error)) from None
 
 
 def _from_prometheus(
