@@ -108,7 +108,7 @@ def test_every_command_of_a_document_runs(document, workplace):
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=300,
+                timeout=900,
                 check=False,
             )
             assert done.returncode == 0, f"{block.place}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
