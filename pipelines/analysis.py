@@ -47,7 +47,15 @@ class Analysis:
         return self.out / publish.REPORT
 
 
-def analyze(paths: Iterable[Path], out: Path, run: Run, *, anonymize: bool = False, tell: Tell = lambda _: None) -> Analysis:
+def analyze(
+    paths: Iterable[Path],
+    out: Path,
+    run: Run,
+    *,
+    anonymize: bool = False,
+    has_report: bool = True,
+    tell: Tell = lambda _: None,
+) -> Analysis:
     """Read, model and publish one run into the folder `out`. InputError where nothing given can be read to its end.
 
     A result that was there before stays until the new one is complete.
@@ -58,7 +66,7 @@ def analyze(paths: Iterable[Path], out: Path, run: Run, *, anonymize: bool = Fal
         intake.require_whole()
         rows = build(lake, run, tell=tell)
         tell("writing the result")
-        publish.publish(lake, work / "result", anonymize=anonymize)
+        publish.publish(lake, work / "result", anonymize=anonymize, has_report=has_report)
         publish.replace(work / "result", out)
     return Analysis(out, intake, intake.rows | rows)
 

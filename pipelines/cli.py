@@ -103,6 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="also write the clients' results as llm-d Benchmark Reports (YAML)",
     )
+    analyze.add_argument("--no-report", action="store_true", help="only the tables and summary.json: half the time of a small run")
     analyze.add_argument("--anonymize", action="store_true", help="hide names, ids, hosts and paths in what is to be shown")
     analyze.add_argument("--name", type=_name, help="name of the run; the first input's where not given")
 
@@ -224,7 +225,14 @@ def _analyze(arguments: argparse.Namespace) -> int:
     )
     with Progress() as progress:
         paths = [*arguments.paths, *_from_prometheus(arguments, since, until, progress.tell)]
-        result = analysis.analyze(paths, arguments.out, run, anonymize=arguments.anonymize, tell=progress.tell)
+        result = analysis.analyze(
+            paths,
+            arguments.out,
+            run,
+            anonymize=arguments.anonymize,
+            has_report=not arguments.no_report,
+            tell=progress.tell,
+        )
     _say_unread(result.intake)
     if arguments.benchmark_report:
         _write_benchmark_report(result.database, arguments.benchmark_report)

@@ -51,11 +51,11 @@ _JSON_TYPES: Mapping[str, dict[str, Any]] = {
 }
 
 
-def publish(lake: Lake, into: Path, *, anonymize: bool = False) -> None:
+def publish(lake: Lake, into: Path, *, anonymize: bool = False, has_report: bool = True) -> None:
     """Make the artefacts of the lake's run in the folder `into`, which must be empty or not exist.
 
     `anonymize` replaces names, ids, hosts and paths in what is made to be shown, the report and the Markdown summary; the tables
-    and `summary.json` keep them.
+    and `summary.json` keep them. Without a report nothing is drawn or worded: no page, no pictures, no Markdown.
     """
     (into / TABLES_FOLDER).mkdir(parents=True)
     write_database(lake, into / DATABASE)
@@ -64,7 +64,8 @@ def publish(lake: Lake, into: Path, *, anonymize: bool = False) -> None:
     with duckdb.connect(str(into / DATABASE), read_only=True) as con:
         con.execute("set timezone = 'UTC'")
         (into / SUMMARY).write_text(json.dumps(summary(con), indent=1, ensure_ascii=False) + "\n")
-    write_report(into / DATABASE, into, anonymize=anonymize)
+    if has_report:
+        write_report(into / DATABASE, into, anonymize=anonymize)
 
 
 def replace(made: Path, out: Path) -> None:

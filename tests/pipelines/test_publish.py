@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from pipelines import publish
 from pipelines.analysis import analyze
 from pipelines.models import Run
+from tests.conftest import PROJECT
 
 
 def test_the_result_is_these_files_and_no_others(analyzed):
@@ -95,3 +96,8 @@ def test_two_analyses_of_the_same_input_are_the_same_to_the_byte(analyzed, tmp_p
 def test_models_that_are_published_do_not_share_a_name():
     names = [model.table for model in publish.published()]
     assert len(names) == len(set(names))
+
+
+def test_without_a_report_there_are_the_tables_and_nothing_is_drawn(tmp_path):
+    result = analyze([PROJECT / "sample_traces" / "llamacpp-b11549-exhaustion"], tmp_path / "out", Run("small"), has_report=False)
+    assert {path.name for path in result.out.iterdir()} == {"analysis.duckdb", "summary.json", "tables"}
