@@ -22,6 +22,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -122,18 +123,23 @@ class Config:
         return tuple(dict.fromkeys(each.group for each in self.engines))
 
     def fleet(self, group: str | None = None) -> list[Engine]:
-        """Every engine that is named, or has a file that names it; sorted. ConfigError where one has two groups."""
+        """Every engine that is named, or has a file that names it; sorted. ConfigError where two entries have one."""
+        return [engine for _, engine in sorted(self._found.items()) if group in (None, engine.group)]
+
+    @cached_property
+    def _found(self) -> dict[str, Engine]:
+        """The engines by name, as they were when first asked for: a fleet's files are listed once."""
         engines: dict[str, Engine] = {}
         for settings in self.engines:
             for engine in self._engines_of(settings):
                 if (other := engines.get(engine.name)) and other.settings is not settings:
                     raise ConfigError(f"{self.path}: two [[engines]] both have an engine `{engine.name}`; name them apart")
                 engines[engine.name] = engine
-        return [engines[name] for name in sorted(engines) if group in (None, engines[name].group)]
+        return engines
 
     def engine(self, name: str) -> Engine:
         """One engine by its name. ConfigError where there is none."""
-        known = {engine.name: engine for engine in self.fleet()}
+        known = self._found
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"it has {len(known)} engines"

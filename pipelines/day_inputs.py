@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from parsers import Sink
+from parsers import InputError, Sink
 from parsers.columns import TABLES
 from pipelines import fetched, intake
 from pipelines.config import Config, Engine
@@ -44,8 +44,8 @@ class Window:
         return cls(*config.window(day), engine.settings.timezone)
 
     def holds(self, content: Content) -> bool:
-        """Whether something of the content lies in the day itself."""
-        return content.covers(self.since, self.until, self.zone)
+        """Whether something of the content lies in the day itself; a clock of no known zone is taken for UTC here."""
+        return content.covers(self.since, self.until, self.zone or "UTC")
 
     def reaches(self, content: Content) -> bool:
         """Whether something of it lies in the day or shortly before."""
@@ -134,7 +134,7 @@ def still_kept(manifest: Manifest, roles: Roles, contents: Contents) -> Roles:
 def _known(contents: Contents, digest: str) -> Content:
     content = contents.kept(digest)
     if content is None:
-        raise LookupError(f"the rows of content {digest} are no longer in the lake")
+        raise InputError(f"raw/{digest}: its rows are no longer in the lake; make the day anew with --fresh")
     return content
 
 

@@ -82,11 +82,9 @@ def reduce_day(config: Config, day: date, *, then: Then = lambda *_: None, tell:
     tell(f"reducing {day}")
     with connect() as con:
         day_views(con, config, day, engines)
+        _history_views(con, config, day, fleet_models().values())
+        lake = Lake.of(config.store, day=day.isoformat())
         for model in fleet_models().values():
-            for read in model.reads:
-                if read.startswith("history."):
-                    _history_view(con, config, day, fleet_models()[read.replace("history.", "fleet.", 1)])
-            lake = Lake.of(config.store, day=day.isoformat())
             put_query(model, lake=lake, con=con)
             _view(con, model.name, [lake.uri(model.name)])
     then(config, day)
@@ -125,12 +123,14 @@ def day_views(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines
 
 
 def fleet_views(con: duckdb.DuckDBPyConnection, config: Config, day: date) -> None:
-    """Views of the fleet's tables of a day."""
+    """Views of the fleet's tables of a day, and of the days before as far as trends read them."""
     lake = Lake.of(config.store, day=day.isoformat())
     config.store.open_on(con)
-    con.execute("create schema if not exists fleet")
+    for schema in ("fleet", "history"):
+        con.execute(f"create schema if not exists {schema}")
     for name in fleet_models():
         _view(con, name, [lake.uri(name)])
+    _history_views(con, config, day, fleet_models().values())
 
 
 def _fleet_rows(config: Config) -> list[dict[str, object]]:
@@ -147,14 +147,17 @@ def _fleet_rows(config: Config) -> list[dict[str, object]]:
     ]
 
 
-def _history_view(con: duckdb.DuckDBPyConnection, config: Config, day: date, model: Model) -> None:
+def _history_views(con: duckdb.DuckDBPyConnection, config: Config, day: date, models: Iterable[Model]) -> None:
+    """Views `history.<table>` of what these models read of the days before."""
     before = [each for each in days(config.store) if timedelta() < day - each <= timedelta(days=HISTORY_DAYS)]
     lakes = [Lake.of(config.store, day=each.isoformat()) for each in before]
-    view = model.name.replace("fleet.", "history.", 1)
-    if made := [lake.uri(model.name) for lake in lakes if lake.has(model.name)]:
-        _view(con, view, made)
-    else:  # the first day: the table as it is, without a row
-        con.execute(f"create or replace view {view} as from {model.name} where false")
+    for view in sorted({read for model in models for read in model.reads if read.startswith("history.")}):
+        table = view.replace("history.", "fleet.", 1)
+        if made := [lake.uri(table) for lake in lakes if lake.has(table)]:
+            _view(con, view, made)
+        else:  # the first day: the table as it will be, without a row
+            columns = ", ".join(f"null as {name}" for name, _ in fleet_models()[table].columns)
+            con.execute(f"create or replace view {view} as select {columns} where false")
 
 
 def _view(con: duckdb.DuckDBPyConnection, name: str, uris: Iterable[str]) -> None:
