@@ -47,7 +47,7 @@ class Analysis:
         return self.out / publish.REPORT
 
 
-def analyze(
+def analyze(  # noqa: PLR0913 - each by its name
     paths: Iterable[Path],
     out: Path,
     run: Run,

@@ -103,7 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="also write the clients' results as llm-d Benchmark Reports (YAML)",
     )
-    analyze.add_argument("--no-report", action="store_true", help="only the tables and summary.json: half the time of a small run")
+    analyze.add_argument("--no-report", action="store_true", help="draw nothing: only the tables and summary.json")
     analyze.add_argument("--anonymize", action="store_true", help="hide names, ids, hosts and paths in what is to be shown")
     analyze.add_argument("--name", type=_name, help="name of the run; the first input's where not given")
 
