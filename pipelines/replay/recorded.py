@@ -149,7 +149,7 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
         episodes=episodes(clients),
         calibration=calibration,
         measured=measured,
-        assumed=tuple(_assumed(engine)),
+        assumed=tuple(_assumed(engine, seen.hit_share if settings.is_caching else 0.0)),
     )
 
 
@@ -235,7 +235,7 @@ def _with_watermark(settings: Settings, share: float) -> Settings:
     return Settings(**{**vars(settings), "watermark_blocks": int(share * (settings.blocks + 1))})
 
 
-def _assumed(engine: dict[str, Any]) -> list[str]:
+def _assumed(engine: dict[str, Any], hit_share: float) -> list[str]:
     found = []
     if not engine["max_num_batched_tokens"]:
         found.append(f"max_num_batched_tokens taken for vLLM's {DEFAULT_BATCHED_TOKENS}: no input says it")
@@ -243,6 +243,8 @@ def _assumed(engine: dict[str, Any]) -> list[str]:
         found.append(f"max_num_seqs taken for vLLM's {NO_SLOT_LIMIT}: no input says it, and it did not bind")
     elif engine["max_num_seqs_source"] == "inferred":
         found.append(f"max_num_seqs {engine['max_num_seqs']} inferred from the running count")
+    if hit_share > 0:
+        found.append(f"which prompts begin alike is not recorded; they are drawn so that the cache finds {hit_share:.0%} of them")
     return found
 
 
