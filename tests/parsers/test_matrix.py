@@ -8,9 +8,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading import SHARED
+from reading import SHARED, read_any
 
-from parsers import InputError, Source, formats
+from parsers import InputError, Source, UnrecognisedFormat, formats
 
 SURE = 0.5  # a log reader may have a faint claim on any log, to read it where nothing else does
 
@@ -236,3 +236,21 @@ def test_recordings_are_claimed_by_their_format_and_no_other():
         if (claimed := claims(head)) != ({is_a[path]} if path in is_a else set()):
             wrong[str(path.relative_to(SHARED))] = claimed
     assert wrong == {}
+
+
+NOT_OF_ENGINES = {"MANIFEST.csv", "llm-d__br_v0_2_1_json_schema.json", "HwaminJung00__retract_events_q2.csv"}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the recordings are not beside this checkout")
+@pytest.mark.parametrize("folder", ["engines", "reallogs", "traces"])
+def test_every_recording_is_read_and_no_line_of_it_is_left_not_understood(folder):
+    unread, misread = set(), {}
+    for path in sorted(path for path in (SHARED / folder).rglob("*") if path.is_file()):
+        try:
+            _, result = read_any(path, path.name)
+        except UnrecognisedFormat:
+            unread.add(path.name)
+            continue
+        if result.account.not_understood:
+            misread[path.name] = result.account.not_understood
+    assert (unread - NOT_OF_ENGINES, misread) == (set(), {})
