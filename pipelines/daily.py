@@ -114,7 +114,7 @@ def stale_mark(config: Config, engine: Engine, day: date, *, is_due: bool) -> st
         return None
     roles = day_inputs.choose(config, engine, day, contents)
     contents.save()
-    if not roles or (done and day_inputs.accounts_for(done, roles, contents, window)):
+    if not roles or (done and done.tables and day_inputs.accounts_for(done, roles, contents, window)):
         return None
     return "-".join(roles)
 

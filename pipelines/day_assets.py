@@ -61,6 +61,8 @@ def group_assets(config: Config, group: str) -> dg.AssetsDefinition:
     def assets(context: dg.AssetExecutionContext, daily_job: DailyJob) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
         config, day = daily_job.load(), date.fromisoformat(context.partition_key)
         outcomes, faults = daily.analyze_all(config, config.fleet(group), day, tell=context.log.debug)
+        if faults and context.retry_number == 0 and any(engine.settings.prometheus for engine in config.fleet(group)):
+            raise dg.RetryRequested(max_retries=1, seconds_to_wait=RETRY.delay)  # a server may only be starting
         context.log.info("%s: %s", day, ", ".join(f"{each.engine} {each.status}" for each in outcomes))
         names = [each.engine for each in outcomes if each.manifest]
         yield _missing(group, [each.engine for each in outcomes if not each.manifest], faults)
