@@ -61,8 +61,8 @@ class Recording:
     seconds: int
 
     @classmethod
-    def read(cls, folder: Path) -> Recording:
-        """One of the samples. Its log is split where the first scrape is."""
+    def read(cls, folder: Path, kept: re.Pattern[str] = KEPT) -> Recording:
+        """One of the samples, with the series of these names. Its log is split where the first scrape is."""
         told = json.loads(gzip.decompress((folder / "prometheus.json.gz").read_bytes()))["data"]["result"]
         began = int(min(each["values"][0][0] for each in told))
         ended = int(max(each["values"][-1][0] for each in told))
@@ -79,7 +79,7 @@ class Recording:
         series = {}
         for each in told:
             name = each["metric"]["__name__"]
-            if KEPT.match(name):
+            if kept.match(name):
                 labels = {key: value for key, value in each["metric"].items() if key not in ("__name__", "instance", "job")}
                 inside = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
                 series[f"{name}{{{inside}}}" if inside else name] = [float(value) for _, value in each["values"]]
