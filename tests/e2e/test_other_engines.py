@@ -1,8 +1,14 @@
 """What is said of engines that retract or fail requests instead of preempting them: in the words of the first sentence."""
 
+import pytest
+
+from pipelines.analysis import analyze
+from pipelines.digest import Result
+from pipelines.models import Run
 from tests.conftest import PROJECT
 
 SAMPLES = PROJECT / "sample_traces"
+OFFLOAD = PROJECT.parent / "shared" / "truth" / "offload"
 
 
 def test_every_token_that_sglang_computed_again_is_told_exactly(analyze_sample):
@@ -40,3 +46,15 @@ def test_engines_are_named_and_sized_by_what_they_say_of_themselves(analyze_samp
 def test_a_pool_no_line_states_is_sized_by_the_tokens_it_holds(analyze_sample):
     [engine] = analyze_sample(SAMPLES / "sglang-0.5.18-retraction-storm").rows("engines")
     assert abs(engine["kv_capacity_tokens"] - 87_552) < 0.01 * 87_552
+
+
+@pytest.mark.skipif(not OFFLOAD.is_dir(), reason="the recordings with their truth are not beside this checkout")
+def test_what_came_back_from_another_tier_is_told_as_restored_and_as_nothing_else(tmp_path):
+    """The engine counted 35,456 tokens from its external tier, and computed at most 2,568 that it had known before."""
+    inputs = [path for path in OFFLOAD.iterdir() if path.name.split(".")[0] not in ("truth", "phases", "facts")]
+    with Result(analyze(inputs, tmp_path / "out", Run("offload")).database) as result:
+        waste = {row["kind"]: row for row in result.rows("waste")}
+    restored = waste["offload_restore"]
+    assert (restored["tokens_low"], restored["tokens_best"], restored["tokens_high"]) == (35_456, 35_456, 35_456)
+    assert waste["preemption_recompute"]["tokens_high"] == 0
+    assert waste["prefix_refill"]["tokens_best"] <= 2_568
