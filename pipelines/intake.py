@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 import parsers
@@ -113,6 +114,7 @@ def read_sources(sources: Sequence[Source], folder: Path, *, tell: Tell = lambda
             tell(f"reading {source.name} ({number} of {len(sources)})")
             outcomes.append(_read_once(source, sink, twin_of.get(source)))
         sink.write_rows("sources", [outcome.row() for outcome in outcomes])
+    pa.default_memory_pool().release_unused()  # DuckDB has its own
     return Intake(tuple(outcomes), dict(sink.rows))
 
 
