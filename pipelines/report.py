@@ -29,6 +29,13 @@ from pipelines.charts.figure import Figure
 from pipelines.charts.language import CALM, PREEMPTION, QUEUEING, RECOMPUTATION, between, count, duration, percent, short
 
 PAGE = Path(__file__).with_name("report_page")
+BEHIND_THE_NUMBERS = (  # what stands above the fold, as anyone can ask for it
+    ("the verdicts", "from verdicts order by is_primary desc, severity desc, window_start"),
+    ("preemptions", "from preemptions order by engine"),
+    ("tokens recomputed", "from waste order by kind, engine"),
+    ("with a queue", queues.QUERY),
+    ("answers paused", pauses.SUMMARY),
+)
 WORTH_A_WORD = 10  # severity of 100 from which a verdict beside the primary one is told
 
 
@@ -122,6 +129,7 @@ def contents(data: Data) -> dict[str, Any]:
         "also": also,
         "windows": [row for row in verdicts if row["window_start"] is not None],
         "numbers": numbers(data),
+        "behind_the_numbers": BEHIND_THE_NUMBERS,
         "advice": data.rows("from recommendations order by rank, engine"),
         "missing": missing(data, verdicts),
         "events": [(event, seen(data, event, verdicts)) for event in language.EVENTS],

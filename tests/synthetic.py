@@ -11,6 +11,13 @@ import duckdb
 
 HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">'"`{{7*7}}\u2028&amp;"""
 
+A_DAY = """
+    create table day as
+        select * exclude bucket_at, bucket_at + to_seconds(300 * part) as bucket_at from timeline, range(0, 288) as parts(part);
+    drop table timeline;
+    alter table day rename to timeline;
+"""  # the five minutes of the timeline again and again
+
 SQL = Path(__file__).with_suffix(".sql").read_text()
 
 

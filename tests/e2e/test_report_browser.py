@@ -231,16 +231,34 @@ def test_axe_finds_no_violation(show, html, width, theme):
     assert found == []
 
 
-def test_the_first_chart_is_there_within_a_second_and_a_half_of_work(browser, html):
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory) -> Path:
+    """The page of a day of a hundred engines."""
+    folder = tmp_path_factory.mktemp("fleet")
+    engines = tuple(f"gpu{number:03}:8000/0" for number in range(100))
+    write_report(synthetic.analysis(folder, engines=engines, afterwards=synthetic.A_DAY), folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("which", ["html", "fleet"])
+def test_the_first_chart_is_there_within_a_second_and_a_half_of_work(browser, request, which):
     """Measured as time on the page's main thread, so that what else the machine does counts little."""
     page = browser.new_page(viewport={"width": DESKTOP, "height": 900})
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    page.goto(html.as_uri(), wait_until="commit")
-    page.wait_for_selector("#chart-timeline[data-drawn]", timeout=60_000)
+    page.goto(request.getfixturevalue(which).as_uri(), wait_until="commit")
+    page.wait_for_selector("[data-chart][data-drawn]", timeout=60_000)
     metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
     assert metrics["TaskDuration"] < 1.5, metrics
     page.close()
+
+
+def test_a_click_on_an_engine_s_strip_shows_that_engine(show, html):
+    shown = show(html)
+    assert shown.ask("document.getElementById('engine').value") == "0"
+    box = shown.page.locator("#chart-engines .mark-rect path").last.bounding_box()
+    shown.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    shown.until("document.getElementById('engine').value === '1'")
 
 
 def test_two_times_typed_list_the_requests_that_paused_between_them_and_why(show, html):

@@ -96,6 +96,8 @@ def test_every_query_of_a_figure_runs_on_the_analysis_as_it_is(analyzed):
     with open_read_only(analyzed.analysis.out) as con:
         for figure in figures.values():
             assert run(con, figure.query).num_rows == figure.rows, figure.key
+        for what, query in report.BEHIND_THE_NUMBERS:
+            assert run(con, query).num_rows > 0, what
 
 
 def test_every_chart_is_valid_vega_lite(tmp_path):
@@ -230,10 +232,10 @@ def test_a_run_named_like_a_word_of_the_product_is_hidden_without_harm(tmp_path,
 
 def test_a_day_of_100_engines_stays_small(tmp_path):
     engines = tuple(f"node{number:02}/0" for number in range(100))
-    analysis = synthetic.analysis(tmp_path, engines=engines)
+    analysis = synthetic.analysis(tmp_path, engines=engines, afterwards=synthetic.A_DAY)
     out = tmp_path / "report.html"
     report.write_report(analysis, out)
-    assert out.stat().st_size < 5_000_000
+    assert 1_000_000 < out.stat().st_size < 5_000_000
     with Data.open(analysis) as data:
         figures = report.drawn(data)
         assert figures["timeline"].rows <= 6_000
