@@ -377,7 +377,7 @@ def _sql(arguments: argparse.Namespace) -> int:
 def _record(arguments: argparse.Namespace) -> int:
     from pipelines.http_source import HttpError
     from pipelines.record import recorder
-    from pipelines.record.kv_stream import MissingLibraryError
+    from pipelines.record.kv_stream import MissingLibraryError, NotAnEndpointError
     from pipelines.record.parts import FolderInUseError
 
     if not (arguments.metrics or arguments.kv_events or arguments.log):
@@ -398,8 +398,10 @@ def _record(arguments: argparse.Namespace) -> int:
     )
     try:
         recorded = recorder.record(plan, arguments.out, _say)
-    except (HttpError, MissingLibraryError, FolderInUseError) as error:
+    except (HttpError, MissingLibraryError, NotAnEndpointError, FolderInUseError) as error:
         raise CallError(str(error)) from None
+    if not recorded:
+        raise CallError(f"nothing came to record into {arguments.out}; is the engine running, and are the addresses right?")
     result = arguments.out.with_name(f"{arguments.out.name}-result")
     print(f"{recorded} in {arguments.out}\nkvpressure analyze {arguments.out} --out {result}")
     return DONE

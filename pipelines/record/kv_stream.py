@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import threading
 from collections.abc import Sequence
 from types import ModuleType
@@ -24,11 +25,16 @@ from pipelines.record.parts import Parts
 POLL_MS, REPLAY_MS = 200, 2000
 MOST_AT_ONCE = 1000  # batches written with one write
 MOST_REPLAYS = 50  # the publisher's socket sends a thousand batches at a time and drops the rest
+_ENDPOINT = re.compile(r"tcp://(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}|ipc://.+")
 KEPT = ("block_hashes", "parent_block_hash", "block_size", "medium", "group_idx")
 
 
 class MissingLibraryError(Exception):
     """What is needed to take KV events is not installed."""
+
+
+class NotAnEndpointError(Exception):
+    """An address that nobody can connect to. One line."""
 
 
 class NotABatchError(Exception):
@@ -42,6 +48,13 @@ def libraries() -> tuple[ModuleType, ModuleType]:
     except ImportError as error:
         need = f"--kv-events needs {error.name}, which is not installed; run `pip install 'kvpressure[record]'`"
         raise MissingLibraryError(need) from None
+
+
+def checked(endpoint: str) -> str:
+    """An endpoint to connect to; NotAnEndpointError for what is none, such as the address an engine binds to."""
+    if _ENDPOINT.fullmatch(endpoint):
+        return endpoint
+    raise NotAnEndpointError(f"`{endpoint}` is not a ZMQ endpoint to connect to; write it as tcp://HOST:5557")
 
 
 class KvStream:

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from parsers.rotated import base_of
 from pipelines.record.journal import Journal
 from pipelines.record.parts import Parts
 from pipelines.record.scrub import LONGEST_LINE, scrubbed
@@ -56,7 +57,7 @@ class LogTail:
         self._resume()
         while True:
             is_last = stop.is_set()
-            self._follow(is_last=is_last)
+            self._follow()
             if is_last:
                 break
             stop.wait(POLL_S)
@@ -64,13 +65,13 @@ class LogTail:
             self._file.close()
         self._parts.close()
 
-    def _follow(self, *, is_last: bool) -> None:
-        """Copy all there is now, over rotations."""
+    def _follow(self) -> None:
+        """Copy all whole lines there are now, over rotations."""
         while True:
             if self._file is None and not self._open(self._log):
                 return
             is_rotated = self._is_rotated()  # asked before reading on: what is written until then is read, too
-            if not self._copy(with_unfinished=is_rotated or is_last) or not is_rotated:
+            if not self._copy(with_unfinished=is_rotated) or not is_rotated:
                 return
             self._leave_file()
 
@@ -163,7 +164,9 @@ class LogTail:
     def _rotated_since(self, position: Position) -> tuple[Path | None, list[Path]]:
         """The file the position is in, and the files that came between it and the log of now."""
         siblings = []
-        for path in self._log.parent.glob(f"{self._log.name}*"):
+        for path in self._log.parent.iterdir():
+            if path != self._log and base_of(path.name) != self._log.name:
+                continue
             with suppress(OSError), path.open("rb") as file:
                 stat = os.fstat(file.fileno())
                 is_ours = stat.st_ino == position.inode and _head_of(file, position.end) == position.head

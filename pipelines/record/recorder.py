@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from pipelines.http_source import http_source
 from pipelines.record.journal import Journal
-from pipelines.record.kv_stream import KvStream, libraries
+from pipelines.record.kv_stream import KvStream, checked, libraries
 from pipelines.record.log_tail import LogTail
 from pipelines.record.parts import LOG, Folder
 from pipelines.record.scrapes import Scraper
@@ -48,6 +48,9 @@ class Recorded:
     kv_batches: int
     log_lines: int
 
+    def __bool__(self) -> bool:
+        return any((self.scrapes, self.kv_batches, self.log_lines))
+
     def __str__(self) -> str:
         return f"{self.scrapes:,} scrapes, {self.kv_batches:,} KV-event batches, {self.log_lines:,} log lines"
 
@@ -63,11 +66,14 @@ class Follower(Protocol):
 def record(plan: Plan, out: Path, tell: Tell) -> Recorded:
     """Record into `out` until SIGTERM, SIGINT or the plan's time. What was recorded there before is added to.
 
-    HttpError, MissingLibraryError or FolderInUseError where the plan cannot be carried out; then nothing was written.
+    HttpError, MissingLibraryError, NotAnEndpointError or FolderInUseError where the plan cannot be carried out; then nothing
+    was written.
     """
     servers = [http_source(_metrics_address(url)) for url in plan.metrics]
     if plan.kv_events:
         libraries()
+    for endpoint in (*plan.kv_events, *plan.kv_replay):
+        checked(endpoint)
     before = _last_change(out)
     journal: Journal | None = None
 

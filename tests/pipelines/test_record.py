@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from parsers import Sink, Source, prometheus_text
+from pipelines import cli
 from pipelines.analysis import parse_only
 from pipelines.http_source import HttpSource, http_source
 from pipelines.record.journal import Journal
@@ -351,6 +352,25 @@ def test_a_log_rotated_while_no_recorder_ran_is_found_again(tmp_path, journal):
     assert events(tmp_path) == ["log_lost"]
 
 
+def test_a_file_beside_the_log_is_not_taken_for_its_rotated_part(tmp_path, journal):
+    log = tmp_path / "engine.log"
+    log.write_text("a\n")
+    followed(log, tmp_path, journal)
+    log.rename(tmp_path / "engine.log.1")
+    (tmp_path / "engine.log.errors").write_text("of another\n")
+    log.write_text("b\n")
+    assert followed(log, tmp_path, journal) == "a\nb\n"
+
+
+def test_a_line_that_is_not_ended_waits_for_its_end(tmp_path, journal):
+    log = tmp_path / "engine.log"
+    log.write_text("a\nhal")
+    assert followed(log, tmp_path, journal) == "a\n"
+    with log.open("a") as file:
+        file.write("f\n")
+    assert followed(log, tmp_path, journal) == "a\nhalf\n"
+
+
 def test_a_log_emptied_in_place_begins_anew_and_the_loss_is_said(tmp_path, journal):
     log = tmp_path / "engine.log"
     log.write_text("a\nb\nc\n")
@@ -440,3 +460,38 @@ def test_an_engine_that_is_not_there_yet_is_waited_for_and_said_once(tmp_path):
     assert len(said) == 1
     assert "connection refused" in said[0]
     assert events(tmp_path / "out") == ["started", "scrapes_missed", "stopped"]
+
+
+# the command
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "nothing to record; give --metrics"),
+        (["--metrics", "a:1", "--metrics", "b:1", "--log", "log"], "several --metrics cannot share"),
+        (["--kv-replay", "tcp://a:1", "--log", "log"], "more --kv-replay than --kv-events"),
+        (["--kv-events", "tcp://*:5557"], "`tcp://*:5557` is not a ZMQ endpoint to connect to"),
+        (["--metrics", "http://ann:secret@"], "not an address of a server"),
+        (["--metrics", "a:1", "--max-bytes", "1MB"], "is not a size of 10MB or more"),
+        (["--metrics", "127.0.0.1:1", "--duration", "0.1"], "nothing came to record"),
+    ],
+)
+def test_a_call_that_cannot_record_is_said_at_its_end_in_one_line(tmp_path, capsys, words, said):
+    try:
+        status = cli.main(["record", *words, "--out", str(tmp_path / "out")])
+    except SystemExit as left:
+        status = left.code
+    error = capsys.readouterr().err
+    assert status == 2
+    assert said in error.splitlines()[-1]
+    assert "secret" not in error
+
+
+@pytest.mark.parametrize("missing", ["zmq", "msgpack"])
+def test_what_is_not_installed_is_named_with_how_to_install_it(tmp_path, capsys, monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert cli.main(["record", "--kv-events", "tcp://a:1", "--out", str(tmp_path / "out")]) == 2
+    assert (
+        f"--kv-events needs {missing}, which is not installed; run `pip install 'kvpressure[record]'`" in capsys.readouterr().err
+    )
