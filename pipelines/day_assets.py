@@ -60,7 +60,9 @@ def group_assets(config: Config, group: str) -> dg.AssetsDefinition:
     @dg.multi_asset(name=f"days_{group}", specs=specs, check_specs=checks, partitions_def=days_of(config), retry_policy=RETRY)
     def assets(context: dg.AssetExecutionContext, daily_job: DailyJob) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
         config, day = daily_job.load(), date.fromisoformat(context.partition_key)
-        outcomes, faults = daily.analyze_all(config, config.fleet(group), day, tell=context.log.debug)
+        outcomes, faults = daily.analyze_all(
+            config, config.fleet(group), day
+        )  # each table told would be an event in Dagster's database
         if faults and context.retry_number == 0 and any(engine.settings.prometheus for engine in config.fleet(group)):
             raise dg.RetryRequested(max_retries=1, seconds_to_wait=RETRY.delay)  # a server may only be starting
         context.log.info("%s: %s", day, ", ".join(f"{each.engine} {each.status}" for each in outcomes))
@@ -119,7 +121,7 @@ def fleet_assets(config: Config) -> dg.AssetsDefinition:
     @dg.multi_asset(name="fleet_day", specs=[*specs, page, published], partitions_def=days_of(config), retry_policy=RETRY)
     def assets(context: dg.AssetExecutionContext, daily_job: DailyJob) -> Iterator[dg.MaterializeResult]:
         config, day = daily_job.load(), date.fromisoformat(context.partition_key)
-        reduced = fleet_day.reduce_from(config, day, then=fleet_report.publish, tell=context.log.debug)
+        reduced = fleet_day.reduce_from(config, day, then=fleet_report.publish)
         context.log.info("reduced %s", ", ".join(map(str, reduced)) or "nothing: all of it is up to date")
         with connect() as con:
             names = [engine.name for engine in config.fleet()]

@@ -83,8 +83,9 @@ def reading(config: Config) -> Iterator[Reader]:
 
 
 def night(config: Config, *, killed_after: float | None = None) -> int:
-    """The command as cron runs it; killed after so many seconds."""
+    """The command as cron runs it; or, to be killed after so many seconds, one that makes every day anew and so is never idle."""
     command = [sys.executable, "-m", "pipelines.cli", "daily", "--config", str(config.path), *(f"--day={day}" for day in DAYS)]
+    command += ["--fresh"] if killed_after else []
     process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     with suppress(subprocess.TimeoutExpired):
         process.wait(killed_after)
