@@ -86,14 +86,22 @@ def _samples(scrape: Any) -> Iterator[Sample]:
                 yield name, labels, number * scale
         return
     families = of(scrape, "metrics")
-    server = urlsplit(text(of(scrape, "endpoint_url")) or "").netloc
+    server = server_of(of(scrape, "endpoint_url"))
     for family, series in families.items() if isinstance(families, dict) else ():
         if kept := kept_name(family):
             for each in series if isinstance(series, list) else ():
                 yield from _of_series(kept, each, server)
 
 
-def _of_series(name: str, series: object, server: str) -> Iterator[Sample]:
+def server_of(url: object) -> str | None:
+    """The server of an address, as Prometheus calls its targets; None where there is none in it."""
+    try:
+        return urlsplit(url).netloc or None if isinstance(url, str) else None
+    except ValueError:
+        return None
+
+
+def _of_series(name: str, series: object, server: str | None) -> Iterator[Sample]:
     """The samples a page of that server would have had for one series."""
     named = of(series, "labels")
     labels = {"instance": server} if server else {}

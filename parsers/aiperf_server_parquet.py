@@ -16,15 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from parsers import Format
+from parsers.aiperf_server_metrics import server_of
+from parsers.bench_rows import real
 from parsers.prometheus_names import kept_name
 from parsers.prometheus_samples import Samples
 from parsers.source import Account, InputError, Sink, Source, UnrecognisedFormat
+from parsers.unix_time import unix_microseconds
 
 MAGIC = b"PAR1"
 VALUES = ("value", "sum", "count", "bucket_le", "bucket_count")
@@ -73,28 +75,30 @@ def _opened(source: Source) -> pq.ParquetFile:
 def _read_row(row: dict[str, Any], labels: list[str], account: Account, samples: Samples, known: dict[Key, int]) -> None:
     """One row into the samples and the account."""
     name, stamp = row["metric_name"], row["timestamp_ns"]
-    if not isinstance(name, str) or not isinstance(stamp, int):
+    at = unix_microseconds(stamp) if isinstance(stamp, int) else None
+    if not isinstance(name, str) or at is None:
         account.misread(account.lines)
         return
     if (kept := kept_name(name)) is None:
         account.ignored += 1
         return
-    values = [(part, bound, value) for part, bound, value in _values(row) if value is not None]
+    values = [(part, bound, number) for part, bound, value in _values(row) if (number := real(value)) is not None]
     if not values:
         account.misread(account.lines)
         return
     account.used += 1
-    of_series = {label: row[label] for label in labels if row[label] is not None}
-    of_series.setdefault("instance", urlsplit(row["endpoint_url"] or "").netloc or "unknown")
+    of_series = {label: str(row[label]) for label in labels if row[label] is not None}
+    if server := server_of(row["endpoint_url"]):
+        of_series.setdefault("instance", server)
     for part, bound, value in values:
-        of_sample = {**of_series, "le": bound} if bound is not None else of_series
+        of_sample = {**of_series, "le": str(bound)} if bound is not None else of_series
         key = (kept + part, *(f"{label}={text}" for label, text in of_sample.items()))
         if key not in known:
-            known[key] = samples.describe(kept + part, of_sample, account.lines, stamp // 1000)
-        samples.add(known[key], value, stamp // 1000)
+            known[key] = samples.describe(kept + part, of_sample, account.lines, at)
+        samples.add(known[key], value, at)
 
 
-def _values(row: dict[str, Any]) -> Iterator[tuple[str, str | None, float | None]]:
+def _values(row: dict[str, Any]) -> Iterator[tuple[str, object, object]]:
     """Suffix of the name, bucket and value of each sample in a row. Each bucket's row repeats the histogram's sum and count."""
     yield "_total" if row["metric_type"] == "counter" else "", None, row["value"]
     yield "_bucket", row["bucket_le"], row["bucket_count"]

@@ -20,6 +20,8 @@ from parsers.unix_time import unix_microseconds
 
 _HEAD = re.compile(rb'\s*\{"recorder":"kvpressure [^"]*","at":')
 
+_INT64 = range(2**63)
+
 
 def parse(source: Source, sink: Sink) -> Account:
     """Read one file into the sink."""
@@ -50,7 +52,7 @@ def _row(entry: Any) -> dict[str, object] | None:
         "event": entry["event"],
         "subject": _text(entry.get("subject")),
         "since_utc": _time(entry.get("since")),
-        "count": count if type(count) is int else None,
+        "count": count if type(count) is int and count in _INT64 else None,
         "detail": _text(entry.get("detail")),
     }
 

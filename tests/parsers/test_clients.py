@@ -146,6 +146,20 @@ def test_parquet_of_another_kind_is_not_recognised_and_a_cut_file_is_broken():
         read_any(file.getvalue()[:-9])
 
 
+def test_aiperf_parquet_with_odd_rows_gives_the_rest():
+    at = 1759813207532900363
+    content = aiperf_parquet(
+        endpoint_url=["http://[", None, "http://a/metrics"],
+        metric_name=["vllm:num_preemptions", None, "vllm:num_preemptions"],
+        metric_type=["counter", "counter", "counter"],
+        timestamp_ns=[at, at, -(2**63)],
+        value=[3, 3, 3],
+    )
+    _, result = read_any(content)
+    assert (result.account.used, result.account.not_understood) == (1, 2)
+    assert result.table("metric_samples", "instance value") == [["-", "3"]]
+
+
 @pytest.mark.parametrize("prefix", ["gpu_", "nvidia_gpu_", "nvidia_"])
 def test_aiperf_gpu_telemetry_is_named_as_dcgm_names_it(prefix):
     reading = {"gpu_index": 1, "timestamp_ns": 1759813207532900363, "telemetry_data": {f"{prefix}utilization": 97.0}}
