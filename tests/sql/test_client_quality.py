@@ -81,3 +81,29 @@ def test_a_counter_that_aiperf_held_at_zero_after_a_restart_is_missed(sql):
         m       settings_not_scraped   info
         """
     )
+
+
+def test_what_a_recorder_could_not_keep_is_said(sql):
+    sql.given(
+        "raw.recordings",
+        """
+        source  at_utc    event           subject  since_utc  count  detail
+        j       12:00:00  started         -        -          -      metrics
+        j       12:01:00  resumed         -        12:00:50   -      metrics
+        j       12:03:00  resumed         -        12:02:00   -      metrics
+        j       12:04:00  scrapes_missed  http     12:03:50   10     refused
+        j       12:05:00  log_lost        engine   -          -      emptied
+        j       12:06:00  part_dropped    metrics  12:00:30   -      thrown
+        j       12:07:00  stopped         -        -          -      SIGTERM
+        """,
+    )
+    assert (
+        sql.rows("marts.data_quality")
+        == """
+        source   flag                  severity  count
+        engine   log_lines_lost        warning   1
+        http     engine_not_answering  warning   10
+        j        recorder_was_down     warning   2
+        metrics  recording_trimmed     info      1
+        """
+    )
