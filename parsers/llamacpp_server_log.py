@@ -76,7 +76,7 @@ RELEASE = re.compile(
 REUSE = re.compile(r"selected slot by (?:LCP|lcp|LRU|lru)(?:.*?f_keep = (?P<kept>[\d.]+))?")
 NEW_PROMPT = re.compile(r"new prompt, n_ctx_slot = \d+, n_keep = -?\d+, (?:task\.n_tokens|n_prompt_tokens) = (?P<tokens>\d+)")
 PAST = re.compile(r"n_past = (?P<tokens>\d+), slot\.prompt\.tokens\.size\(\) = \d+")
-SAVED = re.compile(r" *-? *saving prompt with length (?P<tokens>\d+)")
+SAVED = re.compile(r" *(?:- *)?saving prompt with length (?P<tokens>\d+)")
 CANDIDATE = re.compile(r" *- prompt with length +\d+, lcp = +(?P<shared>\d+), f_keep = (?P<kept>[\d.]+)")
 BETTER = re.compile(r" *- found better prompt with f_keep = (?P<kept>[\d.]+)")
 SLOTS = re.compile(
@@ -103,8 +103,8 @@ EVENTS = tuple(
         ("kv_exhausted", r"(?:failed to decode the batch: )?KV cache is full|Context size has been exceeded\.,? (?:off|i) = "),
         ("prefix_eviction", r"purging slot \d+ with (?P<count>\d+) tokens"),
         ("context_shift", r"(?:slot )?context shift(?: -|,) .*?n_discard = (?P<count>\d+)"),
-        ("kv_tier_full", r" *-? *(?:making room for prompt cache entry|cache size limit reached), removing oldest entry"),
-        ("kv_dropped", r" *-? *prompt state size .* exceeds cache size limit"),
+        ("kv_tier_full", r" *(?:- *)?(?:making room for prompt cache entry|cache size limit reached), removing oldest entry"),
+        ("kv_dropped", r" *(?:- *)?prompt state size .* exceeds cache size limit"),
         ("input_too_long", r"(?:.*error: )?request \((?P<count>\d+) tokens\) exceeds the available context size"),
         ("engine_ready", r"(?:main: )?(?:server is )?listening on "),
     )

@@ -46,6 +46,10 @@ SHORT_STAMP = re.compile(r"(?<![\d-])\d\d-\d\d \d\d:\d\d:\d\d")
 BEFORE_MESSAGE = re.compile(r"(?:^|[\]:|>-]\s*|\d\d\s+)$")
 QUOTE = re.compile("[\"']")
 
+# What is looked at of a longer line, from its start and its end: what users wrote is in the middle, and some patterns take time
+# that grows with the square of the length.
+LONGEST_START, LONGEST_END = 28 * 1024, 4 * 1024
+
 MESSAGE_KEYS, TIME_KEYS = ("message", "msg", "event"), ("asctime", "timestamp", "time", "ts", "@timestamp")
 
 
@@ -69,6 +73,12 @@ class Record:
     def message(self) -> str:
         """The message alone."""
         return self.text[self.start : self.end]
+
+
+def shortened(line: str) -> str:
+    """The line without the middle that nothing is looked for in; nearly always the line."""
+    is_long = len(line) > LONGEST_START + LONGEST_END
+    return f"{line[:LONGEST_START]} {line[-LONGEST_END:]}" if is_long else line
 
 
 def records(line: str, signal: re.Pattern[str]) -> Iterator[Record]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from parsers.log_prefix import COLOUR, DATE_TIME, QUOTE, Record, records
+from parsers.log_prefix import COLOUR, DATE_TIME, QUOTE, Record, records, shortened
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import in_utc
 
@@ -115,7 +115,7 @@ def read_log(source: Source, sink: Sink, grammar: Grammar, read: Callable[[str],
                 if not grammar.literals.search(raw):
                     account.ignored += 1
                     continue
-                text = COLOURS.sub("", raw.decode("utf-8", "replace")).rstrip("\r\n")
+                text = shortened(COLOURS.sub("", raw.decode("utf-8", "replace")).rstrip("\r\n"))
                 try:
                     found = list(read(text))
                 except (ValueError, OverflowError):  # a number or a time that no engine has

@@ -30,7 +30,7 @@ import polars as pl
 from parsers import Format
 from parsers.columns import PLACEHOLDER_YEAR, schema
 from parsers.line_shapes import Shape
-from parsers.log_prefix import COLOUR, HEADER, Record, records
+from parsers.log_prefix import COLOUR, HEADER, Record, records, shortened
 from parsers.signal_lines import signal_lines
 from parsers.source import Account, InputError, Sink, Source, lines_of
 from parsers.vllm_log_lines import READERS, Reading, read_stats
@@ -128,7 +128,7 @@ class _Log:
         """Read one line, count it, and say what shape it has where others like it are to be expected."""
         readings: list[tuple[Record, Reading]] = []
         with suppress(ValueError):  # a number of thousands of digits
-            for record in records(text.rstrip("\r\n"), MESSAGE_START):
+            for record in records(shortened(text.rstrip("\r\n")), MESSAGE_START):
                 for reading in self._readings(record):
                     try:
                         row = reading.row(record)
@@ -145,7 +145,7 @@ class _Log:
             self.account.misread(line)
         else:
             self.account.ignored += 1
-        if len(readings) != 1 or not readings[0][1].teaches:
+        if len(readings) != 1 or not readings[0][1].teaches or readings[0][0].text != text.rstrip("\r\n"):
             return None
         record, reading = readings[0]
         return Shape.of(text, reading.table, reading.fixed, reading.holes)

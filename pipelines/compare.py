@@ -260,8 +260,8 @@ def moves(before: Side, after: Side) -> tuple[Move, ...]:
     found = [
         _ranged("preemptions", "Preemptions", sides),
         _ranged("recomputed_tokens", "Tokens recomputed", sides),
-        _plain("queue_kv_capacity_s", "Queue for KV room", "s", sides, default=0.0),
-        _plain("queue_max_num_seqs_s", "Queue for a slot", "s", sides, default=0.0),
+        _plain("queue_kv_capacity_s", "Queue for KV room", "s", sides, better="lower"),
+        _plain("queue_max_num_seqs_s", "Queue for a slot", "s", sides, better="lower"),
         _plain("kv_usage_mean", "KV usage, mean", "%", sides),
         _plain("running_mean", "Running, mean", "", sides),
         _throughput(sides),
@@ -288,13 +288,13 @@ def _ranged(key: str, name: str, sides: Sides) -> Move | None:
     return Move(key, name, "", "lower", old[1], new[1], low, high)
 
 
-def _plain(key: str, name: str, unit: str, sides: Sides, *, default: float | None = None) -> Move | None:
-    """A measure without an interval. `default` is what it is on a side that tells others of its kind and not this one."""
-    values = [side.measures[key][1] if key in side.measures else default for side in sides]
-    if None in values or not any(key in side.measures for side in sides):
+def _plain(key: str, name: str, unit: str, sides: Sides, *, better: Literal["lower", "neither"] = "neither") -> Move | None:
+    """A measure without an interval; where less is better and there is none on either side, there is nothing to say."""
+    values = [side.measures[key][1] for side in sides if key in side.measures]
+    if len(values) < len(sides) or (better == "lower" and not any(values)):
         return None
     factor = 100 if unit == "%" else 1
-    return Move(key, name, unit, "lower" if default is not None else "neither", *(factor * (each or 0) for each in values))
+    return Move(key, name, unit, better, *(factor * (each or 0) for each in values))
 
 
 def _quantile(key: str, name: str, sides: Sides, pick: Pick, share: float) -> Move | None:

@@ -20,11 +20,17 @@ repeated as (
     having count(tokens_best) = count(*)
 ),
 
+-- 0 only where the queue was seen at all
 queued as (
-    select concat('queue_', cause, '_s') as measure, sum(seconds) as low, sum(seconds) as best, sum(seconds) as high
-    from queue_time
-    where cause in ('kv_capacity', 'max_num_seqs')
-    group by cause
+    select
+        concat('queue_', causes.cause, '_s') as measure,
+        coalesce(sum(queue_time.seconds), 0) as low,
+        low as best,
+        low as high,
+    from (values ('kv_capacity'), ('max_num_seqs')) as causes(cause)
+    left join queue_time using (cause)
+    where exists (from core.engine_states where waiting is not null)
+    group by causes.cause
 ),
 
 pools as (

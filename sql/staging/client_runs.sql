@@ -1,4 +1,4 @@
--- Benchmark results, one row per result object, on absolute time.
+-- Benchmark results, one row per result object, on absolute time; those that meet the window asked for, where one is.
 --
 -- grain: source, run_index
 -- column: source              | Input it was read from.
@@ -52,4 +52,6 @@ select
 from raw.bench_runs as runs
 left join first_sent using (source, run_index)
 left join staging.clocks using (source)
+where (getvariable('since') is null or ended_at >= getvariable('since'))
+    and (getvariable('until') is null or started_at <= getvariable('until'))
 order by runs.source, runs.run_index

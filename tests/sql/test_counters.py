@@ -1,0 +1,211 @@
+"""Counters: what grew between two scrapes, what a restart, a late series and two sources make of it, and what waited for what."""
+
+from dataclasses import replace
+
+
+def scrapes(sql, text):
+    sql.given("staging.metric_samples", text)
+
+
+def test_a_counter_is_what_it_grew_by_and_a_fall_counts_from_nothing(sql):
+    scrapes(
+        sql,
+        """
+        engine  sampled_at  name                        labels  value
+        0       12:00:00    vllm:num_preemptions_total  -       920
+        0       12:00:15    vllm:num_preemptions_total  -       920
+        0       12:00:30    vllm:num_preemptions_total  -       925
+        0       12:00:45    vllm:num_preemptions_total  -       4
+        """,
+    )
+    assert (
+        sql.rows("core.counter_intervals")
+        == """
+        engine  signal       interval_start  interval_end  delta  is_reset
+        0       preemptions  12:00:00        12:00:15      0      false
+        0       preemptions  12:00:15        12:00:30      5      false
+        0       preemptions  12:00:30        12:00:45      4      true
+        """
+    )
+
+
+def test_a_series_that_appears_later_grew_from_nothing_since_the_scrape_before(sql):
+    """A labelled counter exists from its first event on; the first scrape of all is no interval."""
+    scrapes(
+        sql,
+        """
+        engine  sampled_at  name                        labels  value
+        0       12:00:00    vllm:num_preemptions_total  a=1     7
+        0       12:00:15    vllm:num_preemptions_total  a=1     7
+        0       12:00:15    vllm:num_preemptions_total  a=2     3
+        1       12:00:07    vllm:num_preemptions_total  a=1     9
+        1       12:00:22    vllm:num_preemptions_total  a=1     11
+        """,
+    )
+    assert (
+        sql.rows("core.counter_intervals")
+        == """
+        engine  labels  interval_start  interval_end  delta
+        0       a=1     12:00:00        12:00:15      0
+        0       a=2     12:00:00        12:00:15      3
+        1       a=1     12:00:07        12:00:22      2
+        """
+    )
+
+
+def test_only_what_ends_within_the_window_counts(sql):
+    sql.run = replace(sql.run, since="2026-01-01T12:00:20Z")
+    scrapes(
+        sql,
+        """
+        engine  sampled_at  name                        labels  value
+        0       12:00:00    vllm:num_preemptions_total  -       1
+        0       12:00:15    vllm:num_preemptions_total  -       2
+        0       12:00:30    vllm:num_preemptions_total  -       4
+        """,
+    )
+    assert (
+        sql.rows("core.counter_intervals")
+        == """
+        interval_start  interval_end  delta
+        12:00:15        12:00:30      2
+        """
+    )
+
+
+INTERVALS = """
+    engine  signal             labels  interval_start  interval_end  delta  is_reset
+    0       preemptions        a=1     12:00:00        12:00:15      2      false
+    0       preemptions        a=2     12:00:00        12:00:15      3      false
+    0       generation_tokens  -       12:00:00        12:00:15      900    false
+"""
+
+
+def events(sql, *rows):
+    header = "engine  happened_at  event  request_id  count"
+    sql.given("staging.engine_events", "\n".join([header, *rows]))
+
+
+def test_preemptions_come_from_the_counter_over_all_its_series(sql):
+    sql.given("core.counter_intervals", INTERVALS)
+    events(sql, "0  12:00:03  retraction  -  4", "0  12:00:04  context_shift  -  40")
+    assert (
+        sql.rows("core.preemption_intervals")
+        == """
+        engine  interval_start  interval_end  preemptions
+        0       12:00:00        12:00:15      5
+        """
+    )
+
+
+def test_a_log_that_says_as_many_says_them_to_the_second(sql):
+    sql.given("core.counter_intervals", INTERVALS)
+    events(sql, "0  12:00:03  retraction  -  2", "0  12:00:03  retraction  -  1", "0  12:00:09  retraction  -  2")
+    assert (
+        sql.rows("core.preemption_intervals")
+        == """
+        engine  interval_start  interval_end  preemptions
+        0       12:00:03        12:00:04      3
+        0       12:00:09        12:00:10      2
+        """
+    )
+
+
+def test_a_log_that_would_have_said_it_says_that_there_was_none(sql):
+    """SGLang prints each retraction, so its silence is a 0; vLLM V1 prints none, so its silence is nothing."""
+    sql.given(
+        "staging.settings",
+        """
+        engine  key          value_text
+        0       engine_kind  sglang
+        1       engine_kind  vllm
+        2       engine_kind  llamacpp
+        3       engine_kind  sglang
+        4       engine_kind  sglang
+        5       block_size   sglang
+        """,
+    )
+    states = "engine  sampled_at  origin  running  waiting\n"
+    for engine, origin in ((0, "log"), (1, "log"), (2, "log"), (3, "metrics"), (5, "log")):
+        states += f"{engine}  12:00:00  {origin}  1  0\n{engine}  12:00:40  {origin}  1  0\n"
+    sql.given("core.engine_states", states + "4  12:00:00  log  1  0")
+    sql.given("core.counter_intervals", "engine")
+    events(sql)
+    assert (
+        sql.rows("core.preemption_intervals")
+        == """
+        engine  interval_start  interval_end  preemptions
+        0       12:00:00        12:00:40      0
+        2       12:00:00        12:00:40      0
+        """
+    )
+
+
+def test_requests_that_say_they_were_preempted_are_the_last_resort(sql):
+    sql.given("core.counter_intervals", INTERVALS)
+    events(sql, "1  12:00:03  retraction  -  2")
+    sql.given(
+        "staging.spans",
+        """
+        engine  request_id  arrived_at  ended_at  ttft_s  preemptions
+        0       a           12:00:00    12:00:09  1       7
+        1       a           12:00:00    12:00:09  1       7
+        2       a           12:00:00    12:00:09  2       1
+        2       b           12:00:01    12:00:09  -       2
+        2       c           12:00:01    12:00:20  1       0
+        2       d           12:00:05    12:00:06  9       1
+        2       e           12:00:05    12:00:14  1       1
+        """,
+    )
+    assert (
+        sql.rows("core.preemption_intervals")
+        == """
+        engine  interval_start  interval_end  preemptions
+        0       12:00:00        12:00:15      5
+        1       12:00:03        12:00:04      2
+        2       12:00:01        12:00:09      3
+        2       12:00:06        12:00:14      1
+        """
+    )
+
+
+def test_waits_are_shared_out_over_their_causes_by_who_waited(sql):
+    sql.given(
+        "core.queue_states",
+        """
+        engine  sampled_at  cause         scrape_s  waiting
+        0       12:00:00    kv_capacity   10        3
+        0       12:00:10    kv_capacity   5         2
+        0       12:00:15    max_num_seqs  20        1
+        1       12:00:00    unknown       4         1
+        2       12:00:00    unknown       4         1
+        """,
+    )
+    sql.given(
+        "core.counter_intervals",
+        """
+        engine  signal       labels  interval_start  interval_end  delta  is_reset
+        0       queue_s_sum  -       12:00:00        12:00:15      50     false
+        0       queue_s_sum  -       12:00:15        12:00:30      70     false
+        0       preemptions  -       12:00:15        12:00:30      70     false
+        """,
+    )
+    sql.given(
+        "staging.spans",
+        """
+        engine  request_id  arrived_at  queue_s
+        0       a           12:00:00    900
+        1       b           12:00:00    2
+        1       c           12:00:00    3
+        """,
+    )
+    assert (
+        sql.rows("marts.queue_time")
+        == """
+        run   engine  cause         seconds  request_seconds
+        test  0       kv_capacity   15       80
+        test  0       max_num_seqs  20       40
+        test  1       unknown       4        5
+        test  2       unknown       4        -
+        """
+    )
