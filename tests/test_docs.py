@@ -31,7 +31,7 @@ FENCE = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^\n]*?) -->\n+)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 OURS = re.compile(r"^(?:\$ )?(?:make|kvpressure|kubectl|curl|promtool|pip|docker) ", re.MULTILINE)
-PROSE = re.compile(r"^> (.*(?:\n> .*)*)", re.MULTILINE)
+PROSE = re.compile(r"^ *> (.*(?:\n *> .*)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def test_what_the_walk_through_quotes_stands_in_the_report(analyzed):
     quotes = PROSE.findall((PROJECT / "docs" / "walkthrough.md").read_text())
     assert len(quotes) > 3
     for quote in quotes:
-        words = " ".join(quote.replace("\n> ", " ").split())
+        words = " ".join(re.sub(r"\n *> ", " ", quote).split())
         assert words in page, words
 
 
