@@ -102,10 +102,12 @@ def write_database(lake: Lake, path: Path) -> None:
 
 
 def _copy(con: duckdb.DuckDBPyConnection, file: Path, table: str, *, comment: str, columns: Iterable[tuple[str, str]]) -> None:
-    con.execute(f"create table {table} as from read_parquet({literal(file)}, hive_partitioning = false)")
-    con.execute(f"comment on table {table} is {literal(comment)}")
-    for column, meaning in columns:
-        con.execute(f'comment on column {table}."{column}" is {literal(meaning)}')
+    statements = [
+        f"create table {table} as from read_parquet({literal(file)}, hive_partitioning = false)",
+        f"comment on table {table} is {literal(comment)}",
+        *(f'comment on column {table}."{column}" is {literal(meaning)}' for column, meaning in columns),
+    ]
+    con.execute("; ".join(statements))
 
 
 def summary(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:

@@ -94,6 +94,7 @@ class Interval:
     prompt_tokens: float
     outputs: tuple[Bucket, ...]
     output_tokens: float
+    preemptions: float = 0.0
 
 
 def described(intervals: Sequence[Interval], in_flight: int = 0) -> Draw:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from math import hypot
 from random import Random
 from statistics import fmean, pstdev
@@ -30,6 +31,8 @@ Row = Mapping[str, object]
 MODEL_ERROR = {"replay": 0.10, "preemption_counter": 0.15}
 SPREADS = 3.0  # of the replays around their line, each way
 REPLAYS = range(4, 17)
+MOST_DESCRIBED = 3_000  # requests that counters describe and a replay plays; of a longer recording, STRETCHES of it are played
+STRETCHES = 4
 REQUESTS_IN_ALL = 12_000  # replayed requests after which more replays no longer narrow anything: many requests average out
 DEFAULT_BLOCK_SIZE = 16  # vLLM's own on GPUs
 DEFAULT_BATCHED_TOKENS = 2048  # vLLM V1's own for a server
@@ -56,11 +59,16 @@ class Estimate:
     replays: int
 
 
-def throws(settings: Settings, draw: Draw, *, hit_share: float, until: float | None = None) -> list[Throw]:
-    """Replay the load several times. `until` ends what the counters cover, in tokens generated; None where they cover all."""
+def throws(
+    settings: Settings, draw: Draw, *, hit_share: float, until: float | None = None, enough: int = REQUESTS_IN_ALL
+) -> list[Throw]:
+    """Replay the load several times, until `enough` requests were.
+
+    `until` ends what the counters cover, in tokens generated; None where they cover all.
+    """
     made: list[Throw] = []
     replayed = 0
-    while len(made) < REPLAYS.start or (len(made) < REPLAYS.stop - 1 and replayed < REQUESTS_IN_ALL):
+    while len(made) < REPLAYS.start or (len(made) < REPLAYS.stop - 1 and replayed < enough):
         rng = Random(len(made))  # noqa: S311 (the same evidence gives the same answer)
         requests = sharing(draw(rng), rng, hit_share=hit_share, block_size=settings.block_size, families=2 ** (len(made) % 3))
         made.append(_throw(Replay(settings, PROGRESS, requests).run(), until))
@@ -104,6 +112,71 @@ def estimate(made: Sequence[Throw], *, counted: float | None, model_error: float
     )
 
 
+def of_counters(settings: Settings, intervals: Sequence[Interval], seen: Seen, *, unseen: float) -> Estimate:
+    """What replays of the load that the counters describe say.
+
+    A day may have hundreds of thousands of requests, and replaying them all would say no more of what a preemption costs. So of a
+    long recording the stretches that hold most preemptions are played, one of each part of it, and stand for the rest.
+    """
+    parts = stretches(intervals, seen.first_in_flight)
+    is_whole = len(parts) == 1
+    counted = seen.preemptions if is_whole else sum(each.preemptions for _, part in parts for each in part)
+    share = (seen.preemptions or 0.0) / counted if counted and not is_whole else 1.0
+    told = []
+    for in_flight, part in parts:
+        until, enough = sum(each.generated for each in part), REQUESTS_IN_ALL // len(parts)
+        made = throws(settings, described(part, in_flight), hit_share=seen.hit_share, until=until, enough=enough)
+        of_part = counted if is_whole else sum(each.preemptions for each in part)
+        beyond = unseen if is_whole else 0.0
+        told.append(estimate(made, counted=of_part, model_error=MODEL_ERROR["preemption_counter"], unseen=beyond))
+    if is_whole:
+        return told[0]
+    low, best, high = (share * sum(each.tokens[bound] for each in told) for bound in range(3))
+    all_of_them = seen.preemptions or 0.0
+    return Estimate(
+        tokens=(low, best, high * (1 + unseen / all_of_them) if all_of_them else high),
+        preemptions=(all_of_them, all_of_them, all_of_them + unseen),
+        replayed_preemptions=share * sum(each.replayed_preemptions for each in told),
+        replays=sum(each.replays for each in told),
+    )
+
+
+def stretches(intervals: Sequence[Interval], in_flight: int) -> list[tuple[int, Sequence[Interval]]]:
+    """The parts of a recording to replay, each with the requests in flight when it begins: all of it, where it is short.
+
+    Else the recording is cut into parts of equally many preemptions, and of each the stretch with most of them is taken.
+    """
+    if sum(each.finished for each in intervals) <= MOST_DESCRIBED:
+        return [(in_flight, intervals)]
+    total, before, bounds = sum(each.preemptions for each in intervals), 0.0, [0]
+    for number, each in enumerate(intervals):
+        before += each.preemptions
+        if len(bounds) < STRETCHES and before >= total * len(bounds) / STRETCHES:
+            bounds.append(number + 1)
+    found = []
+    for first, last in pairwise([*bounds, len(intervals)]):
+        start, end = _densest(intervals[first:last], MOST_DESCRIBED // STRETCHES)
+        if end > start:
+            begins_with = intervals[first + start - 1].in_flight if first + start else in_flight
+            found.append((begins_with, intervals[first + start : first + end]))
+    return found
+
+
+def _densest(intervals: Sequence[Interval], most: int) -> tuple[int, int]:
+    """The bounds of the run of intervals with at most so many finished requests (or one interval) that has most preemptions."""
+    best, bounds, start, finished, preempted = -1.0, (0, 0), 0, 0, 0.0
+    for number, each in enumerate(intervals):
+        finished += each.finished
+        preempted += each.preemptions
+        while finished > most and start < number:
+            finished -= intervals[start].finished
+            preempted -= intervals[start].preemptions
+            start += 1
+        if preempted > best:
+            best, bounds = preempted, (start, number + 1)
+    return bounds
+
+
 def _line_at(counts: Sequence[float], tokens: Sequence[float], count: float) -> tuple[float, float]:
     """The replays' tokens at that count, on the straight line of tokens over counts, and how far they lie off it.
 
@@ -139,7 +212,7 @@ SCHEMA = {
 }
 READS = ("core.engines", "core.requests", "core.counter_intervals", "core.histogram_intervals", "core.engine_states")
 LENGTHS = ("request_prompt_tokens", "request_generation_tokens")
-COUNTED = ("generation_tokens", *(f"{length}_{part}" for length in LENGTHS for part in ("count", "sum")))
+COUNTED = ("preemptions", "generation_tokens", *(f"{length}_{part}" for length in LENGTHS for part in ("count", "sum")))
 
 
 @python_model("core.recompute_replays", reads=READS, only={"core.histogram_intervals": f"signal in {LENGTHS}"})
@@ -180,15 +253,12 @@ def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFr
             reason = _why_not(method, engine, seen, records, size)
             row = {"engine": name, "method": method, "requests": size, "reason": reason}
             if reason is None:
+                unseen = seen.most_in_an_interval if method == "preemption_counter" and seen.last_in_flight else 0.0
                 if method == "preemption_counter":
-                    until = sum(each.generated for each in intervals)  # noqa: PLW2901
-                made = throws(settings_of(engine), draw, hit_share=seen.hit_share, until=until)
-                told = estimate(
-                    made,
-                    counted=seen.preemptions,
-                    model_error=MODEL_ERROR[method],
-                    unseen=seen.most_in_an_interval if method == "preemption_counter" and seen.last_in_flight else 0.0,
-                )
+                    told = of_counters(settings_of(engine), intervals, seen, unseen=unseen)
+                else:
+                    made = throws(settings_of(engine), draw, hit_share=seen.hit_share, until=until)
+                    told = estimate(made, counted=seen.preemptions, model_error=MODEL_ERROR[method])
                 row |= dict(zip(("tokens_low", "tokens_best", "tokens_high"), told.tokens, strict=True))
                 row |= dict(zip(("preemptions_low", "preemptions_best", "preemptions_high"), told.preemptions, strict=True))
                 row |= {"replayed_preemptions": told.replayed_preemptions, "replays": told.replays}
@@ -319,6 +389,7 @@ def _intervals(counters: pl.DataFrame, histograms: pl.DataFrame, states: pl.Data
             prompt_tokens=totals.get(("request_prompt_tokens_sum", end), 0.0),
             outputs=_buckets(buckets.get(("request_generation_tokens", end), ()), longest),
             output_tokens=totals.get(("request_generation_tokens_sum", end), 0.0),
+            preemptions=totals.get(("preemptions", end), 0.0),
         )
         for end in ends
     ]
