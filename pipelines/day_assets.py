@@ -27,7 +27,7 @@ from pipelines.resources import DailyJob
 RETRY = dg.RetryPolicy(max_retries=2, delay=60, backoff=dg.Backoff.EXPONENTIAL)
 FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=36), warn_window=timedelta(hours=30))
 MISSING = "every_engine_is_there"
-SHOWN = 20  # engines named in one check or verdict
+NAMED, SHOWN = 3, 20  # engines named where a check's outcome is said in one line, and in a list
 
 
 def key(group: str, table: str) -> dg.AssetKey:
@@ -165,7 +165,8 @@ def _day_result(check: DayCheck, group: str, con: duckdb.DuckDBPyConnection, con
         asset_key=key(group, check.table),
         passed=not found,
         severity=dg.AssetCheckSeverity.ERROR if check.is_blocking else dg.AssetCheckSeverity.WARN,
-        description=f"{len({engine for engine, _ in found})} engines" if found else None,
+        description="; ".join(f"{engine}: {how}" for engine, how in found[:NAMED]) + (", …" if len(found) > NAMED else "")
+        or None,
         metadata={"engines": dg.MetadataValue.md(said or "none"), **({"limit": limit} if limit is not None else {})},
     )
 
