@@ -167,7 +167,7 @@ def _day_result(check: DayCheck, group: str, con: duckdb.DuckDBPyConnection, con
         severity=dg.AssetCheckSeverity.ERROR if check.is_blocking else dg.AssetCheckSeverity.WARN,
         description="; ".join(f"{engine}: {how}" for engine, how in found[:NAMED]) + (", …" if len(found) > NAMED else "")
         or None,
-        metadata={"engines": dg.MetadataValue.md(said or "none"), **({"limit": limit} if limit is not None else {})},
+        metadata={"engines": dg.MetadataValue.md(said or "none"), **({"limit": str(limit)} if limit is not None else {})},
     )
 
 

@@ -264,7 +264,7 @@ def test_a_table_of_a_group_shows_the_day_in_words_and_the_alert_as_a_check_that
 
 SHOWN = {  # page -> texts on it
     "/locations/pipelines.definitions/schedules/nightly": ("nightly", "Running"),
-    "/runs?view=backfills": ("3 partitions", "Completed"),
+    "/runs?view=backfills": ("3 partitions", "Success"),
     "/assets/days/interactive/waste?view=checks": (
         "recompute_share",
         "of all tokens were computed again after preemptions",
