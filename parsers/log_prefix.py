@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -174,9 +175,13 @@ def _relocate(record: Record, line: str, stamp: re.Match[str] | None, before: tu
     column, kind = ("at_utc", Kind.INSTANT) if stamp and stamp["zone"] else ("at_local", Kind.DATE_TIME)
     taken = {hole.column for hole in before}
     if offset < 0:
-        fixed = {hole.column: hole.kind.value_of(line[hole.start : hole.end]) for hole in before}
+        told = [(hole.column, hole.kind, line[hole.start : hole.end]) for hole in before]
         if stamp and column not in taken:
-            fixed[column] = kind.value_of(stamp[0])
+            told.append((column, kind, stamp[0]))
+        fixed = {}
+        for name, of_kind, text in told:
+            with suppress(ValueError):  # a stamp that is no date
+                fixed[name] = of_kind.value_of(text)
         return replace(record, fixed={**record.fixed, **fixed}, is_verbatim=False)
     holes = list(before)
     if stamp and column not in taken:
