@@ -15,7 +15,7 @@ import pytest
 from pipelines import report
 from pipelines.charts import language, requests, timeline
 from pipelines.charts.data import TABLES, Data
-from pipelines.charts.picture import verdict_png
+from pipelines.charts.picture import verdict_png, write_timeline
 from pipelines.sqlshell import open_read_only, run
 from tests import synthetic
 
@@ -215,7 +215,8 @@ def test_anonymize_hides_names_ids_hosts_and_paths_everywhere(tmp_path, monkeypa
     report.write_report(analysis, out, anonymize=True)
     html = out.read_text(encoding="utf-8")
     report.write_markdown(analysis, tmp_path / "summary.md", anonymize=True)
-    for text in (html, (tmp_path / "summary.md").read_text()):
+    write_timeline(analysis, tmp_path / "timeline.png", tmp_path / "timeline.svg", anonymize=True)
+    for text in (html, (tmp_path / "summary.md").read_text(), (tmp_path / "timeline.svg").read_text()):
         for secret in ("acme", "secret-70b", "alice", "10.0.0.7", "gpu07"):
             assert secret not in text
     assert "host-1/0" in html
@@ -257,6 +258,10 @@ def test_the_picture_is_small_and_there_even_where_nothing_is_known(tmp_path):
         png = verdict_png(synthetic.analysis(tmp_path / str(number), afterwards=afterwards))
         assert png.startswith(b"\x89PNG")
         assert len(png) < 120_000
+        files = tmp_path / f"{number}.png", tmp_path / f"{number}.svg"
+        write_timeline(tmp_path / str(number), *files)
+        assert files[0].read_bytes().startswith(b"\x89PNG")
+        assert ("51 running requests were preempted" in files[1].read_text()) is not bool(afterwards)
 
 
 def test_shaded_windows_never_overlap():
