@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import altair as alt
@@ -18,7 +19,7 @@ import vl_convert
 @cache
 def vega() -> str:
     """The script, of the versions that the charts are written for."""
-    kept = _cache() / f"vega-{vl_convert.__version__}-{alt.SCHEMA_VERSION}.js"
+    kept = _cache() / f"vega-{version('vl-convert-python')}-{alt.SCHEMA_VERSION}.js"
     with contextlib.suppress(OSError, UnicodeDecodeError):
         return kept.read_text(encoding="utf-8")
     major_minor = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
