@@ -69,6 +69,8 @@ def _rows_of(answer: object) -> Iterator[Row]:
 
 def _slots(slots: list[dict[str, Any]]) -> Iterator[Row]:
     """One sample of the whole server: slots at work, and tokens held in all of them."""
+    if not slots:
+        return
     held = 0
     for slot in slots:
         following = slot.get("next_token")
@@ -79,7 +81,7 @@ def _slots(slots: list[dict[str, Any]]) -> Iterator[Row]:
     yield "engine_samples", {"running": sum(slot.get("is_processing") is True for slot in slots), "kv_used_tokens": held}
     yield "engine_config", {"key": "max_num_seqs", "value_text": str(len(slots))}
     yield "engine_config", {"key": "engine_kind", "value_text": "llamacpp"}
-    if slots and (context := _count(slots[0].get("n_ctx"))):
+    if context := _count(slots[0].get("n_ctx")):
         yield "engine_config", {"key": "max_model_len", "value_text": str(context)}
 
 

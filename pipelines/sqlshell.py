@@ -209,12 +209,19 @@ def render(table: pa.Table, kind: str) -> str:
     rows, names = [list(map(cell, row)) for row in values], list(map(printable, table.column_names))
     if kind == "csv":
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([names, *rows])
+        is_text = [pa.types.is_string(column.type) for column in table.schema]
+        inert = ([_inert(cell) if words else cell for cell, words in zip(row, is_text, strict=True)] for row in rows)
+        csv.writer(text, lineterminator="\n").writerows([list(map(_inert, names)), *inert])
         return text.getvalue()
     if kind == "markdown":
         return markdown(names, rows)
     numeric = [pa.types.is_integer(column.type) or pa.types.is_floating(column.type) for column in table.schema]
     return aligned(names, rows, numeric=numeric)
+
+
+def _inert(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: names in inputs are not ours to trust."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _values(column: pa.ChunkedArray) -> list[object]:

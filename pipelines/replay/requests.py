@@ -401,9 +401,8 @@ def _buckets(cumulative: Sequence[tuple[float, float]], longest: float) -> tuple
     found = []
     for le, count in cumulative:
         if count > before:
-            found.append(
-                Bucket(low, max(low, min(le, longest if longest != float("inf") else 2 * max(low, 1.0))), round(count - before))
-            )
+            end = min(le, longest)
+            found.append(Bucket(low, max(low, end if end != float("inf") else 2 * max(low, 1.0)), round(count - before)))
         low, before = le, max(before, count)
     return tuple(found)
 

@@ -30,14 +30,14 @@ REPLAY = "tests/pipelines/test_replay_"
 TESTS = {  # the tests that are quick and of this file
     "pipelines/replay/pool.py": (f"{REPLAY}pool.py", f"{REPLAY}scheduler.py"),
     "pipelines/replay/kv_events.py": (f"{REPLAY}kv_events.py",),
-    "pipelines/replay/requests.py": (f"{REPLAY}requests.py", f"{REPLAY}scheduler.py"),
-    "sql/core/counter_intervals.sql": ("tests/sql/test_counters.py", "tests/sql/test_waste.py"),
-    "sql/core/preemption_intervals.sql": ("tests/sql/test_counters.py", "tests/sql/test_waste.py", "tests/sql/test_stalls.py"),
-    "sql/core/spells.sql": ("tests/sql/test_verdicts.py", "tests/sql/test_recommendations.py"),
-    "sql/core/signs.sql": ("tests/sql/test_verdicts.py", "tests/sql/test_stalls.py"),
-    "sql/advice/verdicts.sql": ("tests/sql/test_verdicts.py", "tests/sql/test_recommendations.py"),
-    "sql/advice/findings.sql": ("tests/sql/test_verdicts.py", "tests/sql/test_recommendations.py"),
-    "sql/marts/queue_time.sql": ("tests/sql/test_counters.py", "tests/sql/test_waste.py"),
+    "pipelines/replay/requests.py": (f"{REPLAY}requests.py",),
+    "sql/core/counter_intervals.sql": ("tests/sql/test_counters.py",),
+    "sql/core/preemption_intervals.sql": ("tests/sql/test_counters.py",),
+    "sql/core/spells.sql": ("tests/sql/test_recommendations.py",),
+    "sql/core/signs.sql": ("tests/sql/test_stalls.py", "tests/sql/test_recommendations.py"),
+    "sql/advice/verdicts.sql": ("tests/sql/test_recommendations.py",),
+    "sql/advice/findings.sql": ("tests/sql/test_recommendations.py",),
+    "sql/marts/queue_time.sql": ("tests/sql/test_counters.py",),
 }
 SQL_TESTS = ("tests/sql/test_counters.py", "tests/sql/test_waste.py", "tests/sql/test_other_engines.py")
 
