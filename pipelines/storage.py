@@ -138,8 +138,8 @@ class Store:
                 shutil.rmtree(left, ignore_errors=True)
 
     def open_on(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Let a connection read what `uri` names."""
-        if self.is_remote:
+        """Let a connection read what `uri` names; once more does no harm."""
+        if self.is_remote and self.url.split("://", 1)[0] not in con.list_filesystems():
             con.register_filesystem(self._files())
 
     def stat(self, name: str) -> str | None:
