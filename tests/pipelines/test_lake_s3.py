@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines import cli_daily
@@ -57,6 +60,12 @@ def test_a_store_is_the_same_in_a_bucket_and_in_a_folder(bucket, tmp_path):
         assert (store.exists("a/d"), store.exists("a/b=1%2F2")) == (True, False)
         with store.fetched("a/b=1%2F2/c") as path:
             assert path.read_bytes() == b"twice"
+        store.put("one.parquet", lambda path: pq.write_table(pa.table({"one": [1]}), path))
+        with duckdb.connect() as con:
+            for _ in range(2):
+                store.open_on(con)
+            assert con.sql(f"from read_parquet('{store.uri('*.parquet')}')").fetchall() == [(1,)]
+        store.delete("one.parquet")
         store.delete("a")
         assert store.names("**/*") == []
 
