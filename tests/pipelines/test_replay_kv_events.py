@@ -2,9 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
+import polars as pl
 import pytest
 
-from pipelines.replay.kv_events import Emptied, Removed, Stored, events_of, stored_again
+from pipelines.models import Run
+from pipelines.replay.kv_events import Emptied, Removed, Stored, blocks_stored_again, events_of, stored_again
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -85,3 +87,52 @@ def test_rows_are_put_back_together_by_chain_and_batch():
 
 def test_a_sequence_number_that_falls_is_a_restart():
     assert Emptied(at(0), is_restart=True) in list(events_of([row(5, "stored", 1), row(0, "stored", 1)]))
+
+
+def test_a_cleared_cache_is_not_told_as_a_restart():
+    assert list(events_of([row(5, "cleared", None)])) == [Emptied(at(5), is_restart=False)]
+
+
+def test_each_restart_begins_the_next_life_and_a_cleared_cache_does_not():
+    twice = [(1, 1), (5, 1), (9, 1)]
+    events = []
+    for begin, block in twice:
+        events += [stored(begin, block), stored(begin + 1, block), Emptied(at(begin + 2), is_restart=False)]
+        events += [Emptied(at(begin + 3), is_restart=True)]
+    assert [(each.life, each.at) for each in stored_again(events)] == [(0, at(2)), (1, at(6)), (2, at(10))]
+
+
+def test_a_resume_that_ends_where_it_stood_recomputed_a_partial_block_too():
+    again = stored_again([stored(0, 1, 2), *removed(1, 1, 2), stored(5, 1, 2), stored(5.5, 3, on=2)])
+    assert [each.is_tail_full for each in again if each.kind == "resume"] in ([], [False])
+    rebuilt = stored_again([stored(0, 1, 2), stored(1, 3, on=2), *removed(2, 2, 3), stored(6, 2, 3, on=1)])
+    assert [(each.kind, each.is_tail_full, each.idle_s) for each in rebuilt] == [("resume", False, 5.0)]
+
+
+def test_chunks_far_apart_are_not_one_prefill():
+    near = [stored(0, 1, 2, 3, 4), *removed(1, 1, 2, 3, 4), stored(2, 1, 2), stored(4, 3, 4, on=2)]
+    far = [stored(0, 1, 2, 3, 4), *removed(1, 1, 2, 3, 4), stored(2, 1, 2), stored(4.5, 3, 4, on=2)]
+    assert kinds(*near) == [("resume", 4)]
+    assert kinds(*far) == [("refill", 2), ("resume", 2)]
+
+
+def test_a_block_of_which_a_second_copy_is_left_was_not_removed():
+    events = [stored(0, 1, 2, 8), stored(0.1, 1, 2, 9), *removed(1, 1, 2), stored(2, 1, 2, 7), *removed(3, 1, 2, 1, 2, 1, 2)]
+    again = stored_again([*events, stored(4, 1, 2, 6)])
+    assert [(each.blocks_again, each.blocks_after_removal) for each in again] == [(2, 0), (2, 0), (2, 2)]
+
+
+def table(*rows: dict) -> pl.DataFrame:
+    shared = {"engine": "0", "source": "kv", "event_index": 0, "medium": "GPU", "dp_rank": 0, "group_idx": None}
+    return pl.DataFrame([shared | each for each in rows], schema_overrides={"group_idx": pl.Int64, "block_hash": pl.UInt64})
+
+
+def test_only_the_first_group_of_the_gpu_pool_is_followed_and_each_batch_once():
+    first = [row(n, "stored", block) | {"group_idx": 1} for n, block in enumerate((1, 1))]
+    other = [row(n, "stored", block) | {"group_idx": 2, "event_index": 1} for n, block in enumerate((5, 5))]
+    host = [row(n, "stored", block) | {"medium": "CPU", "event_index": 2} for n, block in enumerate((6, 6))]
+    events = table(*first, *other, *host, *first)
+    made = blocks_stored_again({"staging.kv_events": events}, Run("test"))
+    assert made.select("engine", "again_index", "blocks_again").rows() == [("0", 0, 1)]
+    ungrouped = table(*(row(n, "stored", block) for n, block in enumerate((1, 1))))
+    assert blocks_stored_again({"staging.kv_events": ungrouped}, Run("test")).height == 1
