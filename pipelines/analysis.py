@@ -66,7 +66,11 @@ def analyze(  # noqa: PLR0913 - each by its name
         intake.require_whole()
         rows = build(lake, run, tell=tell)
         tell("writing the result")
-        publish.publish(lake, work / "result", anonymize=anonymize, has_report=has_report)
+        try:
+            publish.publish(lake, work / "result", anonymize=anonymize, has_report=has_report)
+        except duckdb.Error as error:
+            fault = str(error).partition("\n")[0]
+            raise InputError(f"{out}: the result cannot be written ({fault}); check the free space") from error
         publish.replace(work / "result", out)
     return Analysis(out, intake, intake.rows | rows)
 

@@ -6,6 +6,7 @@ A file that cannot be read never stops the others. How a format is read is the b
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import traceback
@@ -24,6 +25,7 @@ from parsers.rotated import joined
 from pipelines.lake import Lake
 
 Tell = Callable[[str], object]
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MOST_FILES = 10_000  # a run is some files of each server; more is a folder of something else, or of many runs
 COMPRESSED_SUFFIXES = (".gz", ".zst")
 
@@ -162,7 +164,7 @@ def twins(sources: Sequence[Source]) -> dict[Source, Source]:
     return twin_of
 
 
-def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:
+def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:  # noqa: PLR0911 - one for each way it can go
     if twin is not None:
         copy = f"{source.name}: the same content as {twin.name}, which is read; this copy is left out"
         return Outcome(source, error=copy, is_other=True)
@@ -174,6 +176,10 @@ def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:
         return Outcome(source, error=_one_line(error), is_other=True)
     except InputError as error:
         return Outcome(source, error=_one_line(error))
+    except OSError as error:
+        if error.errno in NO_ROOM:  # half a table would look whole
+            raise
+        return Outcome(source, error=f"{source.name}: cannot be read ({error.strerror}); check the disk it is on")
     except Exception as error:  # noqa: BLE001 - a fault of ours in one file must not cost the user the others
         # where it happened and not what it says, which may be of the input
         place = traceback.extract_tb(error.__traceback__)[-1]

@@ -5,7 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import resource
+import subprocess
+import sys
 import tracemalloc
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -120,3 +124,18 @@ def test_a_file_of_nothing_but_nuls_is_empty(tmp_path):
     (tmp_path / "log").write_bytes(b"\0" * 100_000)
     with pytest.raises(InputError, match="log: empty"), Sink(tmp_path / "tables") as sink:
         parse(Source(tmp_path / "log", "log"), sink)
+
+
+@pytest.mark.parametrize("blocks", [40, 200, 2_000])
+def test_without_room_nothing_is_left_that_looks_whole(tmp_path, blocks):
+    """Files may not grow beyond so many half kilobytes: as on a full disk, every stage of the writing meets it."""
+    sample = Path(__file__).parents[2] / "sample_traces" / "vllm-0.32-preemption"
+    command = [sys.executable, "-m", "pipelines.cli", "analyze", str(sample), "--out", str(tmp_path / "out")]
+
+    def with_little_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (blocks * 512, blocks * 512))
+
+    done = subprocess.run(command, preexec_fn=with_little_room, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists() or not any((tmp_path / "out").iterdir())
