@@ -209,3 +209,28 @@ def test_waits_are_shared_out_over_their_causes_by_who_waited(sql):
         test  2       unknown       4        -
         """
     )
+
+
+def test_sums_and_counts_of_histograms_are_counters_in_our_unit(sql):
+    """A sum is in the exposed unit and is brought to ours; a count has none. The first scrape of a series is no reset."""
+    scrapes(
+        sql,
+        """
+        engine  sampled_at  name                                    labels  value
+        0       12:00:00    vllm:time_to_first_token_seconds_sum    -       2
+        0       12:00:00    vllm:time_to_first_token_seconds_count  -       4
+        0       12:00:15    vllm:time_to_first_token_seconds_sum    -       5
+        0       12:00:15    vllm:time_to_first_token_seconds_count  -       6
+        0       12:00:15    vllm:num_preemptions_total              -       3
+        0       12:00:15    vllm:num_requests_running               -       3
+        """,
+    )
+    assert (
+        sql.rows("core.counter_intervals")
+        == """
+        signal        interval_end  delta  is_reset
+        preemptions   12:00:15      3      false
+        ttft_s_count  12:00:15      2      false
+        ttft_s_sum    12:00:15      3      false
+        """
+    )
