@@ -51,6 +51,5 @@ def _occurrences(chunk: memoryview, literals: Sequence[str]) -> list[int]:
     # The chunk is the first of two strings, for Polars takes a column of one value for a constant and would copy it.
     offsets = pa.array([0, len(chunk), len(chunk)], pa.int64()).buffers()[1]
     texts = pl.Series(pa.LargeStringArray.from_buffers(2, offsets, pa.py_buffer(chunk)))
-    return texts.str.find_many(literals, leftmost=True)[
-        0
-    ].to_list()  # leftmost search has a vectorised prefilter, the default none
+    # leftmost search has a vectorised prefilter, the default none
+    return texts.str.find_many(pl.Series(literals), leftmost=True)[0].to_list()
