@@ -52,4 +52,4 @@ def _occurrences(chunk: memoryview, literals: Sequence[str]) -> list[int]:
     offsets = pa.array([0, len(chunk), len(chunk)], pa.int64()).buffers()[1]
     texts = pl.Series(pa.LargeStringArray.from_buffers(2, offsets, pa.py_buffer(chunk)))
     # leftmost search has a vectorised prefilter, the default none
-    return texts.str.find_many(pl.Series(literals), leftmost=True)[0].to_list()
+    return texts.str.find_many(list(literals), leftmost=True)[0].to_list()
