@@ -1,4 +1,4 @@
-"""Does a test notice? One small fault at a time is put into an estimator or a query, and its tests are run: `make mutants`.
+"""Does a test notice? One small fault at a time is put into an estimator or a query, and its tests are run.
 
 A Python file is mutated in its syntax tree, a query in its tokens, so that what is between stays as it was written. Every
 mutant runs in a process of its own with the quick tests of its file; it is killed where one fails, or where they take far too
