@@ -9,11 +9,12 @@ PIP := $(BIN)/python -m pip $(PIP_QUIET)
 DEMO := sample_traces/vllm-0.32-preemption
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format dev lock schema images test-tools clean
+.PHONY: help demo test drills check format dev lock schema images test-tools clean
 
 help:
 	@echo "make demo    analyze a recorded run and say what happened (out/demo/report.html)"
-	@echo "make test    run all tests"
+	@echo "make test    run all tests but the drills"
+	@echo "make drills  the daily job in Dagster's UI, on Dask and S3, and killed at random moments: a quarter of an hour"
 	@echo "make check   formatting, lint and types"
 	@echo "make format  let the formatter have its way"
 	@echo "make dev     the Dagster UI on http://127.0.0.1:3000"
@@ -26,6 +27,9 @@ demo: $(VENV)/.runtime
 
 test: $(VENV)/.dev test-tools
 	@$(BIN)/pytest -n 2
+
+drills: $(VENV)/.dev test-tools
+	@$(BIN)/pytest -n 2 -m drill
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff check

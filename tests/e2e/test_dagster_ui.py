@@ -25,6 +25,8 @@ import pytest
 
 from tests.conftest import PROJECT
 
+pytestmark = pytest.mark.drill
+
 RUN = "vllm-0.32-queue-kv-capacity"
 LAST = datetime.now(UTC).date() - timedelta(days=1)
 DAYS = [LAST - timedelta(days=back) for back in (2, 1, 0)]

@@ -137,7 +137,8 @@ def test_no_pattern_takes_time_without_end(path):
 
 
 def test_a_pattern_that_backtracks_is_found():
-    assert any(_takes_long(re.compile(r" *-? *\w* *x"), text) for text in worst_texts(re.compile(r" *-? *\w* *x"), LENGTH))
+    pattern = re.compile(r" *-? *\w* *x")  # its time grows with the fourth power of the length
+    assert any(_takes_long(pattern, text) for text in worst_texts(pattern, 450))
 
 
 def _takes_long(pattern: re.Pattern[str], text: str) -> bool:

@@ -15,6 +15,7 @@ from datetime import date
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from pipelines import catalog, cli_daily
 from pipelines.config import Config, load
@@ -95,6 +96,7 @@ def night(config: Config, *, killed_after: float | None = None) -> int:
     return process.returncode
 
 
+@pytest.mark.drill
 def test_killed_at_any_moment_the_next_run_completes_what_a_clean_run_makes_and_no_reader_fails(tmp_path):
     chance, coming = random.Random(7), arrivals(tmp_path)
     config = configured(tmp_path / "fleet")

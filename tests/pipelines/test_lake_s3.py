@@ -70,6 +70,7 @@ def test_a_store_is_the_same_in_a_bucket_and_in_a_folder(bucket, tmp_path):
         assert store.names("**/*") == []
 
 
+@pytest.mark.drill
 def test_the_lake_after_two_dask_workers_in_a_bucket_is_that_after_one_process_on_disk(bucket, tmp_path):
     pytest.importorskip("dagster_dask")
     inputs(tmp_path)
