@@ -193,7 +193,9 @@ def test_fail_on_trips_on_a_severe_verdict(capsys, tmp_path, limit, status):
 
 
 def test_a_window_without_anything_in_it_is_no_storm(capsys, tmp_path):
-    status, out, _ = run(capsys, "analyze", SAMPLE, "--out", tmp_path, "--until", "2026-11-29T13:12:14Z", "--fail-on", "warning", "--no-report")
+    status, out, _ = run(
+        capsys, "analyze", SAMPLE, "--out", tmp_path, "--until", "2026-11-29T13:12:14Z", "--fail-on", "warning", "--no-report"
+    )
     assert status == 0, out
 
 
