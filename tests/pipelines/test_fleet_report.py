@@ -8,7 +8,6 @@ import pytest
 
 from pipelines import fleet_report
 from pipelines.duck import connect
-from tests.sql.conftest import Sql
 from tests.sql.test_fleet import Fleet
 
 DAY = date(2026, 1, 1)
@@ -16,9 +15,9 @@ HOSTILE = "<img/src=x/onerror=alert(1)>"
 
 
 @pytest.fixture
-def fleet(tmp_path):
+def fleet():
     with connect() as con:
-        yield Fleet(con, Sql(tmp_path))
+        yield Fleet(con)
 
 
 def page(fleet: Fleet) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import duckdb
 import pyarrow as pa
 import pytest
@@ -17,15 +21,15 @@ DAY = "2026-01-01"
 class Fleet:
     """A day of a fleet, filled by hand: `days.verdicts`, `history.engine_days`, ...; what is not given is empty."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, sql: Sql) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self._con = con
         self._given: set[str] = set()
         for schema in ("days", "fleet", "history"):
             con.execute(f"create schema {schema}")
         con.execute(f"set variable day = date '{DAY}'")
-        for table, model in daily.tables().items():
-            con.register("_empty", sql._schema(model).empty_table())
-            run = "" if "run" in sql._schema(model).names else "null::varchar as run, "
+        for table, types in day_types().items():
+            con.register("_empty", types.empty_table())
+            run = "" if "run" in types.names else "null::varchar as run, "
             con.execute(f"create table days.{table} as select null::date as day, {run}* from _empty")
         con.register("_empty", _FLEET_SCHEMA.empty_table())
         con.execute("create table days.fleet as from _empty")
@@ -51,10 +55,18 @@ class Fleet:
         return Rows(self._con.sql(f"from {table}").to_arrow_table())
 
 
+@cache
+def day_types() -> dict[str, pa.Schema]:
+    """The types of a day's tables, as their models make them of nothing."""
+    with TemporaryDirectory() as folder:
+        sql = Sql(Path(folder))
+        return {table: sql._schema(model) for table, model in daily.tables().items()}
+
+
 @pytest.fixture
-def fleet(sql):
+def fleet():
     with connect() as con:
-        yield Fleet(con, sql)
+        yield Fleet(con)
 
 
 def test_windows_that_overlap_are_one_stretch_of_pressure(fleet):
