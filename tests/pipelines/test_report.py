@@ -148,10 +148,10 @@ def test_null_in_every_column_that_may_be_null_is_not_an_error(tmp_path, table, 
 
 def test_a_count_no_input_tells_is_not_known_and_not_zero(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "vega", lambda: "")
-    blind = "update preemptions set count_low = null, count_best = null, count_high = null, told_by = 'a V1 log does not say'"
+    blind = "update preemptions set count_low = null, count_best = null, count_high = null, told_by = 'no input'"
     words = written(synthetic.analysis(tmp_path, afterwards=blind), tmp_path).words
     assert "Preemptions Cannot be told" in words
-    assert "Preemptions could not be counted: a V1 log does not say." in words
+    assert "Preemptions could not be counted: no input tells it." in words
 
 
 def test_a_queue_that_was_watched_and_stayed_empty_is_none_and_not_unknown(tmp_path, monkeypatch):
