@@ -14,7 +14,7 @@ DEMO := sample_traces/vllm-0.32-preemption
 help:
 	@echo "make demo    analyze a recorded run and say what happened (out/demo/report.html)"
 	@echo "make test    run all tests but the drills"
-	@echo "make drills  the daily job in Dagster's UI, on Dask and S3, and killed at random moments: a quarter of an hour"
+	@echo "make drills  the minutes-long tests: Dagster's UI, Dask, kills, the documents' commands, the tables of accuracy"
 	@echo "make check   formatting, lint and types"
 	@echo "make format  let the formatter have its way"
 	@echo "make dev     the Dagster UI on http://127.0.0.1:3000"

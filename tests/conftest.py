@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,11 +61,18 @@ def tables_of(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 def analyze_sample(tmp_path_factory) -> Callable[[Path], Analyzed]:
     """The analysis of a sample, made once a session. Read it; do not write below it."""
     made: dict[Path, Analyzed] = {}
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID")  # workers of one session share what one of them has made
+    shared = tmp_path_factory.getbasetemp().parent / session if session else tmp_path_factory.mktemp("analyzed")
+    shared.mkdir(exist_ok=True)
 
     def analyze_once(sample: Path) -> Analyzed:
         if sample not in made:
-            out = tmp_path_factory.mktemp(sample.name) / "out"
-            made[sample] = Analyzed(sample, analyze([sample], out, Run(sample.name)))
+            finished = shared / f"{sample.name}.pickle"
+            with (shared / f"{sample.name}.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not finished.exists():
+                    finished.write_bytes(pickle.dumps(analyze([sample], shared / sample.name, Run(sample.name))))
+            made[sample] = Analyzed(sample, pickle.loads(finished.read_bytes()))
         return made[sample]
 
     return analyze_once

@@ -93,6 +93,7 @@ def workplace(tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize(
     "document", [each for each in DOCUMENTS if any(b.language == "sh" for b in blocks(each))], ids=lambda each: each.name
 )

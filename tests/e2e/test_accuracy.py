@@ -8,6 +8,7 @@ from tests.e2e import accuracy
 from tests.e2e.test_waste_truth import TRUTH
 
 
+@pytest.mark.drill
 @pytest.mark.skipif(not TRUTH.exists(), reason="the recordings with their truth are not here")
 def test_the_accuracy_table_is_as_measured():
     found = accuracy.measures()

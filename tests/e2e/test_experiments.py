@@ -186,7 +186,7 @@ def test_the_intervals_of_differences_hold_over_resamples_of_the_recordings(side
 
 def test_a_stated_target_is_what_the_levels_are_judged_by(modelled, tmp_path):
     lake = Lake.of(tmp_path, run="sweep")
-    shutil.copytree(modelled("sweep").root, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(modelled("sweep").store.folder, tmp_path, dirs_exist_ok=True)
     with connect(threads=1) as con:
         for name in ("marts.sweep_levels", "marts.sweep_knee"):
             materialize(models()[name], lake=lake, con=con, run=Run("sweep", target_ttft_s=4.0, target_gap_s=4.0))

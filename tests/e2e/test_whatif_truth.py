@@ -70,5 +70,6 @@ def test_a_run_with_a_connector_gets_a_reason():
         of("offload")
 
 
+@pytest.mark.drill
 def test_the_accuracy_tables_are_as_measured():
     assert whatif_accuracy.tables() == whatif_accuracy.written()
