@@ -167,7 +167,7 @@ def result(tmp_path_factory) -> Path:
 
 
 def test_the_text_fits_a_terminal_and_begins_with_the_verdict(capsys, tmp_path):
-    status, out, _ = run(capsys, "analyze", SAMPLE, "--out", tmp_path, "--no-report")
+    status, out, _ = run(capsys, "analyze", SAMPLE, "--out", tmp_path)
     assert status == 0
     assert out.startswith("PREEMPTION")
     assert max(map(len, out.splitlines())) <= 80 + len(str(tmp_path))
