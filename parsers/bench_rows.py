@@ -1,4 +1,4 @@
-"""What the readers of benchmark results share: values out of JSON that is not to be trusted, and the walk through its documents.
+"""What readers of results and of other untrusted JSON share: values that are what they should be, and the walk through documents.
 
 A client writes whatever its language prints: numbers as text, `Infinity`, zeros for nothing. A value that is no finite number is
 null here; what a zero means is for the reader of each format to say. Texts of users are never kept.

@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from parsers import Format
+from parsers.bench_rows import text
 from parsers.columns import schema
 from parsers.json_text import decode_line
 from parsers.source import Account, InputError, Sink, Source
@@ -126,7 +127,7 @@ def _blocks(event: object) -> list[Row]:
         raise NotAnEventError
     if kind not in POSITIONS:
         return []
-    medium, group = _text(fields.get("medium")), _int(fields.get("group_idx"))
+    medium, group = text(fields.get("medium")), _int(fields.get("group_idx"))
     if kind == "AllBlocksCleared":
         return [("cleared", None, None, None, medium, group)]
     hashes = fields.get("block_hashes")
@@ -156,10 +157,6 @@ def fold(block_hash: object) -> int:
 
 def _int(value: object) -> int | None:
     return value if type(value) is int and value in _INT64 else None  # a bool is no number
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def detect(head: bytes) -> float:

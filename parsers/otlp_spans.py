@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterator
 
 from parsers import Format
+from parsers.bench_rows import text
 from parsers.json_text import BrokenJsonError, decode_line, documents, read_rest
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import unix_microseconds
@@ -114,7 +115,7 @@ def _request(span: object) -> dict[str, object]:
     attributes = _attributes(span)
     row: dict[str, object] = {
         "name": "llm_request",
-        "request_id": _text(attributes.get(_REQUEST_ID)),
+        "request_id": text(attributes.get(_REQUEST_ID)),
         "start_at": _time(_get(span, "startTimeUnixNano", "start_time_unix_nano")),
         "end_at": _time(_get(span, "endTimeUnixNano", "end_time_unix_nano")),
     }
@@ -169,10 +170,6 @@ def _time(value: object) -> int | None:
         return unix_microseconds(int(str(value))) or None
     except ValueError:
         return None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def detect(head: bytes) -> float:

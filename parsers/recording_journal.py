@@ -14,6 +14,7 @@ import re
 from typing import Any
 
 from parsers import Format
+from parsers.bench_rows import text
 from parsers.json_text import decode_line
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import unix_microseconds
@@ -50,19 +51,15 @@ def _row(entry: Any) -> dict[str, object] | None:
     return {
         "at_utc": at,
         "event": entry["event"],
-        "subject": _text(entry.get("subject")),
+        "subject": text(entry.get("subject")),
         "since_utc": _time(entry.get("since")),
         "count": count if type(count) is int and count in _INT64 else None,
-        "detail": _text(entry.get("detail")),
+        "detail": text(entry.get("detail")),
     }
 
 
 def _time(value: object) -> int | None:
     return unix_microseconds(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def detect(head: bytes) -> float:

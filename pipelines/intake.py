@@ -125,9 +125,8 @@ def find(paths: Iterable[Path], *, skip: Path | None = None) -> list[Source]:
     found: dict[str, Source] = {}
     output, is_output = _real(skip) if skip else None, False
     for path in paths:
-        is_asked_for = (
-            output in _real(path).parents
-        )  # what was fetched into the output and is named, unlike what merely lies there
+        # what was fetched into the output and is named, unlike what merely lies there
+        is_asked_for = output in _real(path).parents
         for file, name in _files(path):
             if output and not is_asked_for and _real(file).is_relative_to(output):
                 is_output = True

@@ -23,6 +23,7 @@ from pipelines.intake import read
 from pipelines.lake import Lake
 from pipelines.models import Run, view
 from pipelines.publish import published
+from tests.fleet_days import Fleet
 
 PROJECT = Path(__file__).parent.parent
 SAMPLES = sorted(path.parent for path in (PROJECT / "sample_traces").glob("*/expected.json"))
@@ -82,6 +83,13 @@ def analyze_sample(tmp_path_factory) -> Callable[[Path], Analyzed]:
 def analyzed(analyze_sample) -> Analyzed:
     """The preemption sample's analysis."""
     return analyze_sample(PROJECT / "sample_traces" / "vllm-0.32-preemption")
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    """A day of a fleet to fill by hand."""
+    with connect() as con:
+        yield Fleet(con)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from datetime import date
 
-import pytest
-
 from pipelines import fleet_report
-from pipelines.duck import connect
-from tests.sql.test_fleet import Fleet
+from tests.fleet_days import Fleet
 
 DAY = date(2026, 1, 1)
 HOSTILE = "<img/src=x/onerror=alert(1)>"
-
-
-@pytest.fixture
-def fleet():
-    with connect() as con:
-        yield Fleet(con)
 
 
 def page(fleet: Fleet) -> str:
