@@ -35,7 +35,7 @@ Tell = Callable[[str], object]
 Then = Callable[[Config, date], object]
 HISTORY_DAYS = 28
 FLEET = "fleet"  # the table of the configured engines, beside the published ones
-_FLEET_SCHEMA = pa.schema(
+FLEET_SCHEMA = pa.schema(
     [
         ("run", pa.string()),
         ("engine_group", pa.string()),
@@ -117,7 +117,7 @@ def day_views(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines
     con.execute("set variable day = $value::date", {"value": day.isoformat()})
     for table in daily.tables():
         _view(con, f"days.{table}", [lake_of(config.store, engine, day).uri(f"days.{table}") for engine in engines])
-    con.register("_fleet", pa.Table.from_pylist(_fleet_rows(config), schema=_FLEET_SCHEMA))
+    con.register("_fleet", pa.Table.from_pylist(_fleet_rows(config), schema=FLEET_SCHEMA))
     con.execute(f"create or replace table days.{FLEET} as from _fleet")
     con.unregister("_fleet")
 

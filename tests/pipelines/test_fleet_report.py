@@ -13,7 +13,7 @@ HOSTILE = "<img/src=x/onerror=alert(1)>"
 
 def page(fleet: Fleet) -> str:
     fleet.rows("fleet.totals")
-    return fleet_report.page(fleet._con, DAY)
+    return fleet_report.page(fleet.con, DAY)
 
 
 def test_the_page_says_who_was_under_pressure_and_what_changed_on_the_day_it_turned(fleet):

@@ -200,5 +200,5 @@ def test_the_worst_episodes_come_first(fleet):
 
 @pytest.mark.parametrize("table", fleet_models())
 def test_what_a_table_documents_is_what_it_makes(fleet, table):
-    made = [name for name, *_ in fleet._con.sql(f"describe from {table}").fetchall()]
+    made = [name for name, *_ in fleet.con.sql(f"describe from {table}").fetchall()]
     assert made == [name for name, _ in fleet_models()[table].columns]

@@ -1,11 +1,8 @@
 """Recommendations: a value from the run's own numbers, nothing the version lacks, nothing that is set already, three at most."""
 
-import shutil
-
 import pytest
 
-from pipelines.lake import Lake
-from pipelines.models import models
+from tests.typed_tables import Sql
 
 POOL = """
     engine  scope     requests  pool_tokens  held_tokens  held_deviation_tokens  prompt_share  fits_on_average  fits_95  fits_99
@@ -17,30 +14,14 @@ LENGTHS = """
 """
 
 
-@pytest.fixture(scope="module")
-def nothing(tmp_path_factory) -> Lake:
-    """Every table as its model makes it of no input, made once."""
-    return Lake.of(tmp_path_factory.mktemp("nothing"), run="test")
-
-
 @pytest.fixture
-def sql(sql, nothing):
+def sql(tmp_path):
     """A table that a test does not give is empty here, what it would be made of is of no concern; but the steps from verdicts to
     advice are made.
     """
-    sql._empty, made = nothing, sql._make
-
-    def make(table, lake):
-        for read in models()[table].reads if lake is not nothing else ():
-            if read.startswith("advice.") and read != "advice.verdicts":
-                make(read, lake)  # every time: what it reads may have been given anew
-            elif not lake.has(read):
-                sql._schema(read)
-                lake.put(read, lambda path, read=read: shutil.copy(nothing.path(read), path))
-        made(table, lake)
-
-    sql._make = make
-    return sql
+    made = Sql(tmp_path, is_made=lambda table: table.startswith("advice.") and table != "advice.verdicts")
+    yield made
+    made.close()
 
 
 def verdict(sql, name, *, severity=70, primary=True):
@@ -77,8 +58,7 @@ def preempted(sql):
 
 
 def told(sql, *columns):
-    table = sql.rows("advice.recommendations")._table
-    return [tuple(row[column] for column in columns) for row in table.to_pylist()]
+    return [tuple(row[column] for column in columns) for row in sql.rows("advice.recommendations").dicts()]
 
 
 def test_preemption_is_answered_at_admission_with_the_number_that_fits(sql):

@@ -32,8 +32,8 @@ def told(sql, streams, *, prompts=(), preemptions=None):
         counted = [f"0  12:00:{start:02}  12:00:{start + 1:02}  {preemptions}" for start in range(20)]
         sql.given("core.preemption_intervals", "\n".join(["engine  interval_start  interval_end  preemptions", *counted]))
     ours = list(streams).index(OURS)
-    table = sql.rows("marts.stalls")._table
-    return [(row["cause"], row["duration_s"], row["tokens_before"]) for row in table.to_pylist() if row["request_index"] == ours]
+    stalls = [row for row in sql.rows("marts.stalls").dicts() if row["request_index"] == ours]
+    return [(row["cause"], row["duration_s"], row["tokens_before"]) for row in stalls]
 
 
 def crowd(**kinds):
@@ -99,10 +99,10 @@ def test_short_gaps_of_a_slow_engine_are_no_pauses(sql):
 
 def test_what_a_preemption_cost_adds_up(sql):
     told(sql, crowd() | {OURS: arrivals(400, missing=[(100, 200)])}, preemptions=1)
-    (row,) = [row for row in sql.rows("marts.stalls")._table.to_pylist() if row["cause"] == "preemption"]
+    (row,) = [row for row in sql.rows("marts.stalls").dicts() if row["cause"] == "preemption"]
     assert row["waited_s"] + row["rebuild_s"] + row["delayed_s"] == pytest.approx(row["duration_s"])
     assert row["victim_context_tokens"] == 200
-    (victim,) = sql.rows("core.victims")._table.to_pylist()
+    (victim,) = sql.rows("core.victims").dicts()
     assert (victim["times_preempted"], victim["method"]) == (1, "client_gaps")
     assert victim["paused_s"] == pytest.approx(row["duration_s"])
 
