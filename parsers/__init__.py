@@ -135,7 +135,7 @@ def _parse_wrapped(
     known = [(stream, chosen) for stream in streams if (chosen := form or surest(stream.head(is_stamped=False)))]
     if not known:
         return None
-    whole, used, kept = Account(error=error), Counter[Format](), 0
+    whole, used = Account(error=error), Counter[Format]()
     for number, (stream, chosen) in enumerate(known):
         # a reader of logs takes a time in front of a line, one of data does not
         is_stamped = form is not None or chosen.detect(stream.head(is_stamped=True)) > 0
@@ -145,8 +145,7 @@ def _parse_wrapped(
         account = _parse_bare(chosen, bare, PlacedSink(sink, origins, stream.instance if len(known) > 1 else None))
         take_in(whole, account, origins)
         used[chosen] += account.used
-        kept += len(origins)
-    rest = max(lines - kept, 0)  # parts of lines, replays, and what other programs wrote
+    rest = max(lines - whole.lines, 0)  # parts of lines and of documents, replays, and what other programs wrote
     whole.lines, whole.ignored = whole.lines + rest, whole.ignored + rest
     return used.most_common(1)[0][0], whole
 

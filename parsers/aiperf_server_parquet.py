@@ -47,7 +47,7 @@ def parse(source: Source, sink: Sink) -> Account:
             for row in batch.to_pylist():
                 account.lines += 1
                 _read_row(row, labels, account, samples, known)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for damaged text
         reason = " ".join(str(error).split())
         fault = f"{source.name}: Parquet that cannot be read to its end ({reason[:120]}); copy it again"
         if not account.lines:
