@@ -115,32 +115,86 @@ healthy as (
     from calm
 ),
 
+-- why nothing can be said where no engine's load was seen: one row, of the reason that most of what was given has
+unjudged as (
+    select
+        arg_max(reason, (reason = 'outside_window', sources)) as reason,
+        list(
+            case reason
+                when 'no_requests' then format('{}: a benchmark result without a single request.', names)
+                when 'outside_window' then format(
+                    '{}: from {} to {} UTC, outside the time asked for.',
+                    names, strftime(first_at, '%Y-%m-%d %H:%M:%S'), strftime(last_at, '%Y-%m-%d %H:%M:%S')
+                )
+                when 'no_time' then format('{}: {} lines that carry no time, and nothing beside them that places them.', names, lines)
+                when 'clients_only' then concat(
+                    format('{}: ', names),
+                    coalesce(format('{} requests', requests), 'requests'),
+                    ' as clients saw them',
+                    case when failed > 0 then format(', {} of them failed', failed) end,
+                    '; what the engine did meanwhile is in no input.'
+                )
+                else format('{}: {} lines, none of them of how many requests ran or waited.', names, lines)
+            end
+            order by sources desc, reason
+        ) as evidence,
+        list(
+            case reason
+                when 'no_requests' then 'Look in the client''s own output for why it sent nothing, and run it again; keep its per-request results.'
+                when 'outside_window' then 'Leave out --since and --until, widen them, or give the files of that time; --timezone says whose time stamps without a zone are.'
+                when 'no_time' then 'Save each /metrics page with its time in a line above it (# scrape_unix_ms 1767225600000), again every 15 s or less; `kvpressure record` does.'
+            end
+            order by sources desc, reason
+        ) as remedies,
+    from core.unjudged_inputs
+),
+
+-- no input puts any engine on the time axis: then it is the ones that inputs name
+unseen as (
+    select distinct names.engine
+    from staging.engine_names as names
+    where not exists (from core.engines)
+        and (names.engine not like '%*' or not exists (from staging.engine_names as others where others.engine not like '%*'))
+        and names.engine not in (select findings.engine from findings where findings.matters and findings.engine is not null)
+),
+
 -- a V1 log says nothing of preemption: with a full pool it is only suspected, without load samples nothing is known
 blind as (
     select
-        engine,
+        engines.engine,
         'insufficient_evidence' as verdict,
-        first_at as window_start,
-        last_at as window_end,
-        first_at as peak_at,
-        case when samples = 0 then 0.0 else 15.0 end as severity,
+        engines.first_at as window_start,
+        engines.last_at as window_end,
+        engines.first_at as peak_at,
+        case when engines.samples = 0 then 0.0 else 15.0 end as severity,
         0.9 as confidence,
         case
-            when samples = 0 then 'No input shows the engine''s load: whether anything waited or was interrupted cannot be told.'
-            else format(
+            when engines.samples > 0 then format(
                 'KV usage reached {:.0f} % with {} waiting: preemption is likely, but a log of this version does not show it.',
-                100 * max_kv_usage_ratio, max_waiting
+                100 * engines.max_kv_usage_ratio, engines.max_waiting
             )
+            when unjudged.reason = 'no_requests' then 'The benchmark sent no request: there is nothing that could have waited or been interrupted.'
+            when unjudged.reason = 'outside_window' then 'Nothing of what was given is of the time asked for (--since, --until): nothing can be said of it.'
+            when unjudged.reason = 'no_time' then 'What was given carries no time: what rose between two looks, and for how long anything lasted, cannot be told.'
+            else 'No input shows the engine''s load: whether anything waited or was interrupted cannot be told.'
         end as summary,
-        []::varchar[] as evidence,
+        case when engines.samples = 0 then sentences(unjudged.evidence) else [] end as evidence,
         []::varchar[] as evidence_against,
-        what_to_record(engine_kind, engine_version) as missing,
-    from engines
-    where samples = 0
+        list_concat(
+            case when engines.samples = 0 then sentences(unjudged.remedies) else [] end,
+            what_to_record(engines.engine_kind, engines.engine_version)
+        ) as missing,
+    from (
+        from engines
+        union all by name
+        select engine, 0 as samples from unseen
+    ) as engines
+    cross join unjudged
+    where engines.samples = 0
         or (
-            origin = 'log'
-            and coalesce(engine_generation, 'v1') <> 'v0'
-            and max_kv_usage_ratio >= 0.9
+            engines.origin = 'log'
+            and coalesce(engines.engine_generation, 'v1') <> 'v0'
+            and engines.max_kv_usage_ratio >= 0.9
             and not exists (from core.preemption_intervals where preemption_intervals.engine = engines.engine)
         )
 ),

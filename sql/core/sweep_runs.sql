@@ -23,6 +23,8 @@ with named as (
     select *, coalesce(nullif(regexp_extract(source, '^(.*?)[_/]*stage_[0-9]+_', 1), ''), concat_ws(' ', client, model)) as sweep,
     from staging.client_runs
     where client is distinct from 'inference_perf_prometheus'
+        -- one that sent nothing measured no level; one whose requests all failed did
+        and not coalesce(completed + coalesce(failed, 0) = 0, false)
 ),
 
 runs as (
