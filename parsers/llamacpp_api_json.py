@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from parsers import Format
 from parsers.json_text import BrokenJsonError, documents, read_text
@@ -51,12 +51,12 @@ def parse(source: Source, sink: Sink) -> Account:
     return account
 
 
-def _is_slots(value: object) -> bool:
+def _is_slots(value: object) -> TypeGuard[list[dict[str, Any]]]:
     return isinstance(value, list) and bool(value) and all(isinstance(each, dict) and "is_processing" in each for each in value)
 
 
 def _rows_of(answer: object) -> Iterator[Row]:
-    if isinstance(answer, list):
+    if _is_slots(answer):
         yield from _slots(answer)
     elif isinstance(answer, dict):
         if isinstance(timings := answer.get("timings"), dict):
@@ -69,8 +69,6 @@ def _rows_of(answer: object) -> Iterator[Row]:
 
 def _slots(slots: list[dict[str, Any]]) -> Iterator[Row]:
     """One sample of the whole server: slots at work, and tokens held in all of them."""
-    if not slots:
-        return
     held = 0
     for slot in slots:
         following = slot.get("next_token")
