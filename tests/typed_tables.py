@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from parsers.columns import TABLES, schema
 from pipelines.duck import connect
 from pipelines.lake import Lake
-from pipelines.models import LAYERS, Run, materialize, models
+from pipelines.models import LAYERS, Model, Run, make, materialize, models, set_variables, view
 from pipelines.texttable import aligned, cell
 
 DAY = "2026-01-01"
@@ -133,12 +133,19 @@ def sources(table: str) -> frozenset[str]:
 def of_nothing(table: str) -> Path:
     """The table as its model makes it of no input, made once."""
     if not NOTHING.has(table):
-        for read in models()[table].reads:
-            if not read.startswith("raw."):
-                of_nothing(read)
         with connect() as con:
-            materialize(models()[table], lake=NOTHING, con=con, run=RUN)
+            readable(con, models()[table])
+            make(models()[table], lake=NOTHING, con=con, run=RUN)
     return NOTHING.path(table)
+
+
+def readable(con: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Put what the model reads on the connection, made of nothing."""
+    for read in model.reads:
+        if not read.startswith("raw."):
+            of_nothing(read)
+        view(read, lake=NOTHING, con=con)
+    set_variables(con, RUN)
 
 
 def types_of(table: str) -> pa.Schema:

@@ -1,10 +1,14 @@
-"""Does a test notice? One small fault at a time is put into an estimator or a query, and its tests are run.
+"""Does a test notice? One small fault at a time is put into an estimator or a query, and the tests that reach it are run.
 
-A Python file is mutated in its syntax tree, a query in its tokens, so that what is between stays as it was written. Every
-mutant runs in a process of its own with the quick tests of its file; it is killed where one fails, or where they take far too
-long. Where a file has more places than are asked for, a seeded choice of them is taken. What survived, and why, is in README.md.
+A Python file is mutated in its syntax tree, a query in its tokens, so that what is between stays as it was written. Which tests
+reach a file is seen by running the quick ones once, and they are then run the fastest first. Every mutant runs in a process of
+its own; it is killed where a test fails or takes far more time than it did. A query that DuckDB does not even accept is no
+mutant: any test would notice. Where a file has more places than are asked for, a seeded choice of them is taken.
 
-    python -m tests.mutation.mutate pipelines/replay/pool.py sql/marts/waste.sql --most 40
+    python -m tests.mutation.mutate pipelines/replay/pool.py sql/marts/waste.sql --most 40 --log build/mutants.tsv
+    python -m tests.mutation.mutate … --log build/mutants.tsv --again     tries again what survived, and updates the log
+
+What survived, and why, is in README.md.
 """
 
 # ruff: noqa: T201 - it prints: that is its work
@@ -15,31 +19,26 @@ import ast
 import copy
 import dataclasses
 import importlib
+import json
 import os
 import random
+import resource
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
-LONGEST_S = 240  # of one mutant's tests; they take seconds
-REPLAY = "tests/pipelines/test_replay_"
-TESTS = {  # the tests that are quick and of this file
-    "pipelines/replay/pool.py": (f"{REPLAY}pool.py", f"{REPLAY}scheduler.py"),
-    "pipelines/replay/kv_events.py": (f"{REPLAY}kv_events.py",),
-    "pipelines/replay/requests.py": (f"{REPLAY}requests.py",),
-    "sql/core/counter_intervals.sql": ("tests/sql/test_counters.py",),
-    "sql/core/preemption_intervals.sql": ("tests/sql/test_counters.py",),
-    "sql/core/spells.sql": ("tests/sql/test_recommendations.py",),
-    "sql/core/signs.sql": ("tests/sql/test_stalls.py", "tests/sql/test_recommendations.py"),
-    "sql/advice/verdicts.sql": ("tests/sql/test_recommendations.py",),
-    "sql/advice/findings.sql": ("tests/sql/test_recommendations.py",),
-    "sql/marts/queue_time.sql": ("tests/sql/test_counters.py",),
-}
-SQL_TESTS = ("tests/sql/test_counters.py", "tests/sql/test_waste.py", "tests/sql/test_other_engines.py")
+from tests import typed_tables  # with all that it imports, so that a mutant need not; and with its tables of nothing
+
+LONGEST_S = 300  # of one mutant's tests, waiting for the processor included
+CPU_FACTOR, CPU_LEAST_S = 10, 10  # a mutant may use so many times what its tests use, and at least so much
+NOT_A_MUTANT = 77  # exit status of a process that found its query refused
+QUICK_TESTS = {".sql": ("tests/sql",), ".py": ("tests/pipelines/test_replay_*.py",)}
 
 
 # Faults in Python -----------------------------------------------------------------------------------------------------------
@@ -54,14 +53,16 @@ def faults_in_python(text: str) -> Iterator[tuple[str, str]]:
     """Each fault as what it is and the text with it."""
     tree = ast.parse(text)
     skipped = _not_code(tree)
-    nodes = [node for node in ast.walk(tree) if id(node) not in skipped]
     for number, node in enumerate(ast.walk(tree)):
         if id(node) in skipped or not (change := _change(node)):
             continue
         mutant = copy.deepcopy(tree)
         twin = next(each for index, each in enumerate(ast.walk(mutant)) if index == number)
         told = _apply(twin, change)
-        yield f"line {getattr(node, 'lineno', 0)}: {told}", ast.unparse(ast.fix_missing_locations(mutant))
+        yield (
+            f"{getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}  {told}",
+            ast.unparse(ast.fix_missing_locations(mutant)),
+        )
     assert nodes
 
 
@@ -154,17 +155,83 @@ def faults_in_sql(text: str) -> Iterator[tuple[str, str]]:
         else:
             continue
         line = text.count("\n", 0, token.start) + 1
+        column = token.start - text.rfind("\n", 0, token.start)
         yield (
-            f"line {line}: {text.splitlines()[line - 1].strip()[:90]}  [{word} -> {new or 'nothing'}]",
+            f"{line}:{column}  {text.splitlines()[line - 1].strip()[:110]}  [{word} -> {new or 'nothing'}]",
             (text[: token.start] + new + text[token.end + 1 :]),
         )
+
+
+# Which tests reach a file ---------------------------------------------------------------------------------------------------
+
+
+class Reach:
+    """A pytest plugin: for each test, how long it takes and what it reaches: SQL models made, Python files entered."""
+
+    def __init__(self) -> None:
+        self.tests: dict[str, tuple[float, list[str]]] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        reached: set[str] = set()
+        make, here = typed_tables.materialize, str(Path.cwd()) + "/"
+
+        def entered(frame, event, argument):  # noqa: ARG001
+            if (name := frame.f_code.co_filename).startswith(here):
+                reached.add(name.removeprefix(here))
+
+        def made(model, **to):
+            if to["lake"] is not typed_tables.NOTHING:
+                reached.add(f"sql/{model.name.replace('.', '/')}.sql")
+            return make(model, **to)
+
+        typed_tables.materialize = made
+        sys.setprofile(entered)
+        begun = time.process_time()
+        try:
+            return (yield)
+        finally:
+            sys.setprofile(None)
+            typed_tables.materialize = make
+            self.tests[item.nodeid] = (time.process_time() - begun, sorted(reached))
+
+
+def reach(patterns: tuple[str, ...]) -> dict[str, tuple[float, list[str]]]:
+    """What each of the quick tests reaches. They pass, or there is no telling what a mutant does to them."""
+    files = [str(path) for pattern in patterns for path in sorted(Path().glob(pattern))]
+    with tempfile.NamedTemporaryFile("r") as told:
+
+        def run() -> int:
+            plugin = Reach()
+            code = _tests(files, [plugin])
+            Path(told.name).write_text(json.dumps(plugin.tests))
+            return code
+
+        if _in_a_process(run, 3600) != 0:
+            sys.exit(f"{' '.join(files)}: tests fail without a fault")
+        return json.loads(told.read())
 
 
 # Running them ---------------------------------------------------------------------------------------------------------------
 
 
-def survives(path: str, mutant: str, tests: tuple[str, ...]) -> bool:
-    """Whether the tests pass with the mutant in place of the file, in a process of its own."""
+def outcome(path: str, mutant: str, tests: list[str], cpu_s: float) -> str:
+    """What the tests make of the mutant in place of the file: killed, survived, or refused where it is none."""
+
+    def run() -> int:
+        limit = int(CPU_FACTOR * cpu_s + CPU_LEAST_S)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+        return _tests(tests) if _put_in_place(path, mutant) else NOT_A_MUTANT
+
+    return {0: "survived", NOT_A_MUTANT: "refused"}.get(_in_a_process(run, LONGEST_S), "killed")
+
+
+def _tests(tests: list[str], plugins: list[object] | None = None) -> int:
+    return pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests], plugins)
+
+
+def _in_a_process(run: Callable[[], int], longest_s: float) -> int:
+    """How a silent child ended; one that takes too long has failed."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -173,42 +240,53 @@ def survives(path: str, mutant: str, tests: tuple[str, ...]) -> bool:
         os.dup2(sink, 2)
         code = 1
         try:
-            _put_in_place(path, mutant)
-            code = pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", *tests])
+            code = int(run())
         finally:
-            os._exit(int(code))
-    return _end_of(child) == 0
-
-
-def _end_of(child: int) -> int:
-    """How a child ended; one that takes too long has failed."""
-    until = time.monotonic() + LONGEST_S
+            os._exit(code)
+    until = time.monotonic() + longest_s
     while time.monotonic() < until:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
-        time.sleep(0.05)
+        time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return -1
 
 
-def _put_in_place(path: str, mutant: str) -> None:
-    """Let everything that is imported from now on see the mutant."""
-    from pipelines import models  # noqa: PLC0415 - each mutant imports the project anew
-
+def _put_in_place(path: str, mutant: str) -> bool:
+    """Let everything that is imported from now on see the mutant. False for a query that the database refuses."""
     if path.endswith(".py"):
+        for name in [name for name in sys.modules if name.split(".")[0] in ("pipelines", "parsers", "tests")]:
+            del sys.modules[name]
         module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
         exec(compile(mutant, path, "exec"), module.__dict__)
-    else:
-        name = ".".join(Path(path).with_suffix("").parts[1:])
-        known = models.models()
-        known[name] = dataclasses.replace(known[name], query=mutant)
+        return True
+    known = typed_tables.models()
+    model = known[_model_of(path)]
+    known[model.name] = dataclasses.replace(model, query=mutant)
+    with typed_tables.connect() as con:
+        typed_tables.readable(con, model)
+        try:
+            con.execute(f"explain {mutant}")
+        except duckdb.Error:
+            return False
+    return True
+
+
+def _model_of(path: str) -> str:
+    return ".".join(Path(path).with_suffix("").parts[1:])
 
 
 def query_of(text: str) -> str:
     """The query of a SQL file, as the runner takes it."""
     return "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip().rstrip(";")
+
+
+def mutants_of(path: str) -> list[tuple[str, str]]:
+    """Every fault of a file: what it is, and the text with it."""
+    text = Path(path).read_text()
+    return list(faults_in_python(text) if path.endswith(".py") else faults_in_sql(query_of(text)))
 
 
 def main() -> None:
@@ -217,25 +295,48 @@ def main() -> None:
     parser.add_argument("files", nargs="+")
     parser.add_argument("--most", type=int, default=40, help="mutants of one file")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--log", type=Path)
+    parser.add_argument("--log", type=Path, default=Path("build/mutants.tsv"), help="file, mutant and outcome, one a line")
+    parser.add_argument("--again", action="store_true", help="of the log's mutants, those that survived")
     arguments = parser.parse_args()
-    made = killed = 0
+    log = _read_log(arguments.log)
+    reached = {kind: reach(QUICK_TESTS[kind]) for kind in sorted({Path(path).suffix for path in arguments.files})}
     for path in arguments.files:
-        tests = tuple(test for test in TESTS.get(path, SQL_TESTS) if Path(test).exists())
-        text = Path(path).read_text()
-        mutants = list(faults_in_python(text) if path.endswith(".py") else faults_in_sql(query_of(text)))
-        chosen = random.Random(arguments.seed).sample(mutants, min(arguments.most, len(mutants)))
-        unchanged = text if path.endswith(".py") else query_of(text)
-        if not survives(path, unchanged, tests):
-            sys.exit(f"{path}: its tests fail without a fault")
-        survivors = []
+        tests = sorted((took, test) for test, (took, files) in reached[Path(path).suffix].items() if path in files)
+        cpu_s, names = sum(took for took, _ in tests), [test for _, test in tests]
+        mutants = mutants_of(path)
+        chosen = random.Random(arguments.seed).sample(mutants, len(mutants))
+        if arguments.again:
+            chosen = [each for each in chosen if log.get(path, {}).get(each[0]) == "survived"]
+        else:
+            log[path] = {}
+        print(f"{path}: {len(names)} tests reach it, {cpu_s:.1f} s", flush=True)
         for told, mutant in chosen:
-            if survives(path, mutant, tests):
-                survivors.append(told)
-                print(f"  survived  {path} {told}", flush=True)
-        made, killed = made + len(chosen), killed + len(chosen) - len(survivors)
-        print(f"{path}: {len(chosen) - len(survivors)} of {len(chosen)} killed ({len(mutants)} places)", flush=True)
-    print(f"{killed} of {made} killed: {killed / made:.1%}")
+            if not arguments.again and sum(each != "refused" for each in log[path].values()) == arguments.most:
+                break
+            log[path][told] = outcome(path, mutant, names, cpu_s) if names else "survived"
+            if log[path][told] == "survived":
+                print(f"  survived  {told}", flush=True)
+            _write_log(arguments.log, log)
+        print(_score(path, log[path], len(mutants)), flush=True)
+
+
+def _score(path: str, outcomes: dict[str, str], places: int) -> str:
+    killed, survived = (list(outcomes.values()).count(each) for each in ("killed", "survived"))
+    return f"| `{path}` | {places} | {killed + survived} | {killed} | {killed / max(1, killed + survived):.0%} |"
+
+
+def _read_log(path: Path) -> dict[str, dict[str, str]]:
+    log: dict[str, dict[str, str]] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        file, told, came = line.split("\t")
+        log.setdefault(file, {})[told] = came
+    return log
+
+
+def _write_log(path: Path, log: dict[str, dict[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f"{file}\t{told}\t{came}\n" for file, outcomes in log.items() for told, came in outcomes.items()]
+    path.write_text("".join(lines))
 
 
 if __name__ == "__main__":
