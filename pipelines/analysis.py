@@ -17,9 +17,9 @@ import duckdb
 
 from parsers import InputError
 from parsers.columns import TABLES
-from pipelines import publish
+from pipelines import intake, origin, publish
 from pipelines.duck import connect
-from pipelines.intake import Intake, read, read_into
+from pipelines.intake import Intake
 from pipelines.lake import Lake
 from pipelines.models import Run, make, models, set_variables, view
 from pipelines.storage import is_alive
@@ -30,11 +30,12 @@ WORK_PREFIX = ".kvpressure-"
 
 @dataclass(frozen=True)
 class Analysis:
-    """A finished analysis: what was read, where the result lies, and the rows of each table made."""
+    """A finished analysis: where the result lies, what is to be said of files not read, and the rows of each table."""
 
     out: Path
-    intake: Intake
+    unread: list[str]
     rows: dict[str, int]
+    is_unchanged: bool = False  # all of it was there already
 
     @property
     def database(self) -> Path:
@@ -54,25 +55,34 @@ def analyze(  # noqa: PLR0913 - each by its name
     *,
     anonymize: bool = False,
     has_report: bool = True,
+    fresh: bool = False,
     tell: Tell = lambda _: None,
 ) -> Analysis:
     """Read, model and publish one run into the folder `out`. InputError where nothing given can be read to its end.
 
-    A result that was there before stays until the new one is complete.
+    A result that was there before stays until the new one is complete, and stays for good where it is of the same inputs,
+    options and program; `fresh` makes it anew in any case.
     """
+    sources = intake.find(paths, skip=out)
+    tell("looking for what has changed")
+    made_of = origin.of(sources, run, anonymize=anonymize, has_report=has_report)
+    if made_of and not fresh and (kept := origin.kept(made_of, out)):
+        return Analysis(out, kept["unread"], kept["rows"], is_unchanged=True)
     with workplace(out) as work:
         lake = Lake.of(work / "lake", run=run.name)
-        intake = read(paths, lake, skip=out, tell=tell)
-        intake.require_whole()
-        rows = build(lake, run, tell=tell)
+        read = intake.read_found(sources, lake, tell=tell)
+        read.require_whole()
+        rows = read.rows | build(lake, run, tell=tell)
         tell("writing the result")
         try:
             publish.publish(lake, work / "result", anonymize=anonymize, has_report=has_report)
+            if made_of:
+                origin.written(made_of, work / "result", rows=rows, unread=read.unread)
         except duckdb.Error as error:
             fault = str(error).partition("\n")[0]
             raise InputError(f"{out}: the result cannot be written ({fault}); check the free space") from error
         publish.replace(work / "result", out)
-    return Analysis(out, intake, intake.rows | rows)
+    return Analysis(out, read.unread, rows)
 
 
 def build(lake: Lake, run: Run, *, tell: Tell = lambda _: None) -> dict[str, int]:
@@ -96,12 +106,12 @@ def build(lake: Lake, run: Run, *, tell: Tell = lambda _: None) -> dict[str, int
 def parse_only(paths: Iterable[Path], out: Path, *, tell: Tell = lambda _: None) -> Intake:
     """Read everything into `<out>/<table>.parquet`; tables that no input fills are left out."""
     with workplace(out) as work:
-        intake = read_into(paths, work / "tables", skip=out, tell=tell)
+        read = intake.read_into(paths, work / "tables", skip=out, tell=tell)
         for table in TABLES:  # those of an earlier call go, also where this one has no such table
             (out / f"{table}.parquet").unlink(missing_ok=True)
         for table in sorted((work / "tables").glob("*.parquet")):
             table.replace(out / table.name)
-    return intake
+    return read
 
 
 @contextmanager

@@ -12,19 +12,16 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pipelines.progress import Progress
 from pipelines.replay.levers import FIGURES, LEVERS, SWEPT
 from pipelines.texttable import printable
-
-if TYPE_CHECKING:
-    from pipelines.intake import Intake
 
 DONE, FAIL_ON, WRONG = 0, 1, 2
 FAIL_ON_SEVERITY = {"warning": 20, "critical": 60}  # of 100; below 20 a verdict is not worth a word
@@ -104,6 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="also write the clients' results as llm-d Benchmark Reports (YAML)",
     )
     analyze.add_argument("--no-report", action="store_true", help="draw nothing: only the tables and summary.json")
+    analyze.add_argument("--fresh", action="store_true", help="make it anew, also where a result of the same inputs is there")
     analyze.add_argument("--anonymize", action="store_true", help="hide names, ids, hosts and paths in what is to be shown")
     analyze.add_argument("--name", type=_name, help="name of the run; the first input's where not given")
 
@@ -144,6 +142,12 @@ def build_parser() -> argparse.ArgumentParser:
     sql.add_argument("--format", choices=SQL_FORMATS, help="table where not given, or by the name of FILE")
     sql.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the result there")
 
+    _add_record(commands)
+    _command(commands, "formats", _formats, "what is recognised, and what each input can and cannot tell")
+    return parser
+
+
+def _add_record(commands: argparse._SubParsersAction) -> None:
     record = _command(commands, "record", _record, "keep what a running engine emits, until SIGTERM or Ctrl-C, for analyze")
     record.add_argument(
         "--metrics", action="append", default=[], metavar="URL", help="page to scrape, such as http://localhost:8000; repeatable"
@@ -165,9 +169,6 @@ def build_parser() -> argparse.ArgumentParser:
     record.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="where the recording goes; added to where it exists"
     )
-
-    _command(commands, "formats", _formats, "what is recognised, and what each input can and cannot tell")
-    return parser
 
 
 def _add_daily(commands: argparse._SubParsersAction) -> None:
@@ -231,9 +232,12 @@ def _analyze(arguments: argparse.Namespace) -> int:
             run,
             anonymize=arguments.anonymize,
             has_report=not arguments.no_report,
+            fresh=arguments.fresh,
             tell=progress.tell,
         )
-    _say_unread(result.intake)
+    _say_unread(result.unread)
+    if result.is_unchanged:
+        _say("unchanged: nothing made anew; --fresh makes it in any case")
     if arguments.benchmark_report:
         _write_benchmark_report(result.database, arguments.benchmark_report)
     if arguments.format == "json":
@@ -283,7 +287,7 @@ def _parse(arguments: argparse.Namespace) -> int:
     print(digest.line_accounts(intake))
     print(digest.row_counts(intake, arguments.out))
     intake.require_whole()
-    _say_unread(intake)
+    _say_unread(intake.unread)
     return DONE
 
 
@@ -335,7 +339,7 @@ def _analyzed(path: Path, out: Path) -> Path:
         return path
     with Progress() as progress:
         result = analysis.analyze([path], out, Run(name=_default_name([path])), tell=progress.tell)
-    _say_unread(result.intake)
+    _say_unread(result.unread)
     return result.database
 
 
@@ -492,11 +496,9 @@ def _require_folder(out: Path) -> None:
 # words to the caller
 
 
-def _say_unread(intake: Intake) -> None:
-    from pipelines import digest
-
-    for line in digest.unread(intake):
-        print(f"kvpressure: {printable(line)}", file=sys.stderr)
+def _say_unread(lines: Iterable[str]) -> None:
+    for line in lines:
+        _say(line)
 
 
 def _say(message: str) -> None:

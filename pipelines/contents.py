@@ -199,15 +199,13 @@ def parsers_version() -> str:
 
 
 def source_hash(names: Iterable[str]) -> str:
-    """A hash of the source of packages (every Python and SQL file in them) and modules."""
+    """A hash of the source of packages (every file in them that is not compiled) and modules."""
     digest = hashlib.blake2b(digest_size=8)
     for name in names:
         origin = Path(str(getattr(find_spec(name), "origin", "")))
         root = origin.parent
-        in_it = (
-            [each for suffix in ("py", "sql") for each in root.rglob(f"*.{suffix}")] if origin.stem == "__init__" else [origin]
-        )
-        for path in sorted(in_it):
+        in_it = [each for each in root.rglob("*") if each.is_file()] if origin.stem == "__init__" else [origin]
+        for path in sorted(each for each in in_it if "__pycache__" not in each.parts):
             digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 

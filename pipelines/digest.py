@@ -346,11 +346,6 @@ def _quality(result: Result) -> Iterator[Block]:
 # words about what was read
 
 
-def unread(intake: Intake) -> list[str]:
-    """A line for each file that was recognised but broken or cannot be read, and one for all that are simply something else."""
-    return [outcome.error for outcome in intake.outcomes if outcome.is_broken and outcome.error]
-
-
 def line_accounts(intake: Intake) -> str:
     """What became of the lines of each file."""
     rows = [

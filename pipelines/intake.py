@@ -74,6 +74,11 @@ class Intake:
     outcomes: tuple[Outcome, ...]
     rows: dict[str, int]
 
+    @property
+    def unread(self) -> list[str]:
+        """Of each file that should have been read, and was not or not to its end, why."""
+        return [outcome.error for outcome in self.outcomes if outcome.is_broken and outcome.error]
+
     def require_whole(self) -> None:
         """InputError, in one line, where not one file could be read to its end."""
         if any(outcome.is_whole for outcome in self.outcomes):
@@ -90,8 +95,13 @@ def read(paths: Iterable[Path], lake: Lake, *, skip: Path | None = None, tell: T
 
     InputError where a path does not exist or no path leads to a file; what lies below `skip` (the output) is not input.
     """
+    return read_found(find(paths, skip=skip), lake, tell=tell)
+
+
+def read_found(sources: Sequence[Source], lake: Lake, *, tell: Tell = lambda _: None) -> Intake:
+    """The same for files that were found already."""
     with lake.store.workplace() as folder:
-        intake = read_into(paths, folder, skip=skip, tell=tell)
+        intake = read_sources(sources, folder, tell=tell)
         place(folder, lake)
     return intake
 

@@ -1,7 +1,8 @@
 """Publishing: the tables of one analyzed run -> `analysis.duckdb`, `tables/*.parquet`, `summary.json` and `report.html`.
 
 What a reader gets is made here and nothing is decided here: no number is computed, no row dropped. All files are made
-in a folder of their own and moved in at the end, `analysis.duckdb` last: where it is, the rest of the same run is as well.
+in a folder of their own and moved in at the end, `analysis.duckdb` last: where it is, the rest of the same run is as well. What
+the result was made of follows it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pipelines.models import Model, models
 
 DATABASE, SUMMARY, REPORT, TICKET, TABLES_FOLDER = "analysis.duckdb", "summary.json", "report.html", "summary.md", "tables"
 PICTURES = ("timeline.png", "timeline.svg")
+ORIGIN = "origin.json"  # of `pipelines.origin`: what the result was made of
 STORAGE_VERSION = "v1.5.0"  # DuckDB 2 writes a format that the 1.5 command line cannot open unless told
 SCHEMA_VERSION = 1  # of summary.json: raised when a field is renamed or removed
 SUMMARY_SCHEMA = Path(__file__).with_name("summary.schema.json")
@@ -70,13 +72,19 @@ def publish(lake: Lake, into: Path, *, anonymize: bool = False, has_report: bool
 
 def replace(made: Path, out: Path) -> None:
     """Move the artefacts in `made` to `out`, in an order that never lets a mixture look whole."""
-    for name in (DATABASE, SUMMARY, REPORT, TICKET, *PICTURES):
+    for name in (ORIGIN, DATABASE, SUMMARY, REPORT, TICKET, *PICTURES):
         (out / name).unlink(missing_ok=True)
     if (out / TABLES_FOLDER).exists():
         shutil.rmtree(out / TABLES_FOLDER)
-    for name in (TABLES_FOLDER, SUMMARY, *PICTURES, REPORT, TICKET, DATABASE):
+    for name in (TABLES_FOLDER, SUMMARY, *PICTURES, REPORT, TICKET, DATABASE, ORIGIN):
         if (made / name).exists():
             (made / name).replace(out / name)
+
+
+def artefacts(folder: Path) -> list[str]:
+    """The files of a result that are in the folder, sorted; another's file beside them is none."""
+    tables = [f"{TABLES_FOLDER}/{path.name}" for path in (folder / TABLES_FOLDER).glob("*")]
+    return sorted([*tables, *(name for name in (DATABASE, SUMMARY, REPORT, TICKET, *PICTURES) if (folder / name).exists())])
 
 
 def published() -> list[Model]:

@@ -16,7 +16,7 @@ from tests.conftest import PROJECT
 
 def test_the_result_is_these_files_and_no_others(analyzed):
     out = analyzed.analysis.out
-    artefacts = ["analysis.duckdb", "report.html", "summary.json", "summary.md", "tables", "timeline.png", "timeline.svg"]
+    artefacts = ["analysis.duckdb", "origin.json", "report.html", "summary.json", "summary.md", "tables", "timeline.png", "timeline.svg"]
     assert sorted(path.name for path in out.iterdir()) == artefacts
     assert sorted(path.stem for path in (out / "tables").iterdir()) == sorted(model.table for model in publish.published())
 
@@ -100,4 +100,4 @@ def test_models_that_are_published_do_not_share_a_name():
 
 def test_without_a_report_there_are_the_tables_and_nothing_is_drawn(tmp_path):
     result = analyze([PROJECT / "sample_traces" / "llamacpp-b11549-exhaustion"], tmp_path / "out", Run("small"), has_report=False)
-    assert {path.name for path in result.out.iterdir()} == {"analysis.duckdb", "summary.json", "tables"}
+    assert {path.name for path in result.out.iterdir()} == {"analysis.duckdb", "origin.json", "summary.json", "tables"}

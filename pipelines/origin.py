@@ -1,0 +1,103 @@
+"""What a result was made of, kept beside it, so that the same again is reported from what is there.
+
+    <out>/origin.json       hash of each input, the options, what made it, and the hash of each file of the result; written last
+
+A result is taken for what it says only where every input, option and byte of the program is that of its origin, and every file of
+it has the hash it was written with: one that was cut, touched or half replaced is made anew. A changed input makes all of it anew,
+for what an analysis says rests on all of them together; over many days it is `pipelines.contents` that reads each file once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+from parsers import Source
+from parsers.rotated import RotatedSource
+from pipelines.contents import source_hash
+from pipelines.models import Run
+from pipelines.publish import ORIGIN, artefacts
+
+MADE_BY = (
+    "altair",
+    "duckdb",
+    "polars",
+    "pyarrow",
+    "sqlglot",
+    "tzdata",
+    "vl-convert-python",
+    "zstandard",
+)  # besides our own source
+SCHEMA_VERSION = 1
+
+Origin = dict[str, Any]
+
+
+def of(sources: Iterable[Source], run: Run, *, anonymize: bool, has_report: bool) -> Origin | None:
+    """The origin of a result that is made of these; None where an input cannot be told to be the same again, such as a pipe."""
+    inputs = []
+    for source in sources:
+        parts = [*source.earlier, source] if isinstance(source, RotatedSource) else [source]
+        for part in parts:
+            content = _hash_of_input(part.path)
+            if content is None:
+                return None
+            inputs.append({"source": source.name, "path": str(part.path), "content": content})
+    options = asdict(run) | {"anonymize": anonymize, "has_report": has_report}
+    told = {"schema_version": SCHEMA_VERSION, "code": code_version(), "options": options, "inputs": inputs}
+    return json.loads(json.dumps(told))
+
+
+def written(origin: Origin, folder: Path, *, rows: Mapping[str, int], unread: Iterable[str]) -> None:
+    """Put the origin beside the files of a result in the folder, with what they are and what was said of the inputs."""
+    files = {name: _hash(folder / name) for name in artefacts(folder)}
+    told = origin | {"rows": dict(rows), "unread": list(unread), "files": files}
+    told["origin"] = _hash_of(told)
+    (folder / ORIGIN).write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def kept(origin: Origin, out: Path) -> Origin | None:
+    """What the result in `out` says of itself, where it is of this origin and whole; else None."""
+    with suppress(OSError, ValueError, AttributeError, KeyError, TypeError):  # not there, or cut, or of something else
+        told = json.loads((out / ORIGIN).read_text(encoding="utf-8"))
+        if told.pop("origin") == _hash_of(told) and all(told[key] == value for key, value in origin.items()):
+            files = told["files"]
+            if files and sorted(files) == artefacts(out) and all(_hash(out / name) == files[name] for name in files):
+                return told
+    return None
+
+
+@cache
+def code_version() -> str:
+    """A hash of the program and of the libraries that a result depends on."""
+    versions = [f"python {sys.version}"]
+    for name in MADE_BY:
+        with suppress(PackageNotFoundError):
+            versions.append(f"{name} {version(name)}")
+    made_by = hashlib.blake2b("\n".join(versions).encode(), digest_size=8).hexdigest()
+    return f"{source_hash(['parsers', 'sql', 'pipelines'])}-{made_by}"
+
+
+def _hash_of_input(path: Path) -> str | None:
+    try:
+        return _hash(path) if S_ISREG(path.stat().st_mode) else None
+    except OSError:
+        return None
+
+
+def _hash_of(told: Origin) -> str:
+    return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
