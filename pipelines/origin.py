@@ -3,7 +3,7 @@
     <out>/origin.json       hash of each input, the options, what made it, and the hash of each file of the result; written last
 
 A result is taken for what it says only where every input, option and byte of the program is that of its origin, and every file of
-it has the hash it was written with: one that was cut, touched or half replaced is made anew. A changed input makes all of it anew,
+it has the hash it was written with: one that was cut, touched or half replaced is made anew. A changed input makes it all anew,
 for what an analysis says rests on all of them together; over many days it is `pipelines.contents` that reads each file once.
 """
 
