@@ -15,7 +15,7 @@ help:
 	@echo "make demo    analyze a recorded run and say what happened (out/demo/report.html)"
 	@echo "make test    run all tests but the drills"
 	@echo "make drills  the minutes-long tests: Dagster's UI, Dask, kills, the documents' commands, the tables of accuracy"
-	@echo "make check   formatting, lint and types"
+	@echo "make check   formatting, lint, types and dead code"
 	@echo "make format  let the formatter have its way"
 	@echo "make dev     the Dagster UI on http://127.0.0.1:3000"
 	@echo "make lock    resolve the dependencies anew"
@@ -35,6 +35,7 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/basedpyright
+	@$(BIN)/vulture
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix

@@ -63,7 +63,6 @@ def faults_in_python(text: str) -> Iterator[tuple[str, str]]:
             f"{getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}  {told}",
             ast.unparse(ast.fix_missing_locations(mutant)),
         )
-    assert nodes
 
 
 def _not_code(tree: ast.AST) -> set[int]:
@@ -176,7 +175,7 @@ class Reach:
         reached: set[str] = set()
         make, here = typed_tables.materialize, str(Path.cwd()) + "/"
 
-        def entered(frame, event, argument):  # noqa: ARG001
+        def entered(frame, *_):
             if (name := frame.f_code.co_filename).startswith(here):
                 reached.add(name.removeprefix(here))
 

@@ -21,7 +21,6 @@ V1 = (
     "Running: 15 reqs, Waiting: 3 reqs, GPU KV cache usage: 50.0%, Prefix cache hit rate: 25.0%"
 )
 V1_LINE = f"(APIServer pid=7) INFO 11-29 13:06:38 [loggers.py:335] {V1}"
-V1_ROW = "2000-11-29T13:06:38 {} 0 790 12.5 15 3 0.5 0.25"
 ITERATION = (
     "(APIServer pid=7) INFO 11-29 13:47:37 [loggers.py:199] Engine 000: Iteration(1): 2 context requests, 527 context tokens, "
     "1 generation requests, 1 generation tokens, iteration elapsed time: 22.84 ms, CPU KV cache usage: 50.0%"
