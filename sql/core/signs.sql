@@ -86,6 +86,11 @@ missed as (
         )
 ),
 
+-- an engine that was not scraped is unknown: over a hole, or a restart, counters that stand still say nothing of what it held meanwhile
+scraped as (
+    select engine, 3 * median(scrape_s) as longest_s from core.engine_states group by engine
+),
+
 stuck as (
     select
         states.engine,
@@ -95,14 +100,17 @@ stuck as (
         (states.running + states.waiting)::double as weight,
     from core.engine_states as states
     inner join (
-        select engine, interval_start, interval_end, sum(delta) as tokens
+        select engine, interval_start, interval_end, sum(delta) as tokens, bool_or(is_reset) as has_reset
         from core.counter_intervals
         where signal in ('prompt_tokens', 'generation_tokens')
         group by all
     ) as intervals
         on intervals.engine = states.engine
         and intervals.interval_end = states.sampled_at
-    where intervals.tokens = 0 and states.running + states.waiting > 0
+    inner join scraped
+        on scraped.engine = states.engine
+        and seconds_between(intervals.interval_start, intervals.interval_end) <= scraped.longest_s
+    where intervals.tokens = 0 and not intervals.has_reset and states.running + states.waiting > 0
 ),
 
 stuck_by_log as (

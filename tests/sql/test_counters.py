@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 
 def scrapes(sql, text):
     sql.given("staging.metric_samples", text)
@@ -234,3 +236,31 @@ def test_sums_and_counts_of_histograms_are_counters_in_our_unit(sql):
         ttft_s_sum    12:00:15      3      false
         """
     )
+
+
+SERVED = "vllm:generation_tokens_total"
+
+
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [(0, "restarted: its counters fell"), (500, "as it was: the engine may have been idle meanwhile")],
+)
+def test_an_engine_that_was_not_scraped_for_hours_is_unknown_and_not_stalled(sql, after, why):
+    """Counters that stand still are a stall while somebody looks: for a minute and a half here, and then for eight hours unseen."""
+    samples = [
+        (f"12:{second // 60:02}:{second % 60:02}", 500 if second >= 30 else 100 * second // 15) for second in range(0, 121, 15)
+    ]
+    samples += [(f"20:00:{second:02}", after + 10 * second) for second in range(0, 60, 15)]
+    rows = [
+        f"0  {at}  {name}  -  {value}"
+        for at, served in samples
+        for name, value in ((SERVED, served), ("vllm:num_requests_running", 3), ("vllm:num_requests_waiting", 0))
+    ]
+    scrapes(sql, "\n".join(["engine  sampled_at  name  labels  value", *rows]))
+    assert (
+        sql.rows("core.spells")
+        == """
+        engine  verdict         window_start  window_end
+        0       engine_stalled  12:00:30      12:02:00
+    """
+    ), why
