@@ -246,7 +246,7 @@ SERVED = "vllm:generation_tokens_total"
     [(0, "restarted: its counters fell"), (500, "as it was: the engine may have been idle meanwhile")],
 )
 def test_an_engine_that_was_not_scraped_for_hours_is_unknown_and_not_stalled(sql, after, why):
-    """Counters that stand still are a stall while somebody looks: for a minute and a half here, and then for eight hours unseen."""
+    """Counters that stand still are a stall while somebody looks: for a minute and a half here, then for eight hours unseen."""
     samples = [
         (f"12:{second // 60:02}:{second % 60:02}", 500 if second >= 30 else 100 * second // 15) for second in range(0, 121, 15)
     ]
