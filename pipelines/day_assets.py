@@ -21,6 +21,7 @@ from pipelines.cli_daily import verdicts, views
 from pipelines.config import Config
 from pipelines.duck import connect
 from pipelines.models import models
+from pipelines.partition import finished
 from pipelines.partitions import days_of
 from pipelines.resources import DailyJob
 
@@ -66,10 +67,12 @@ def group_assets(config: Config, group: str) -> dg.AssetsDefinition:
             raise dg.RetryRequested(max_retries=1, seconds_to_wait=RETRY.delay)  # a server may only be starting
         context.log.info("%s: %s", day, ", ".join(f"{each.engine} {each.status}" for each in outcomes))
         names = [each.engine for each in outcomes if each.manifest]
-        yield _missing(group, [each.engine for each in outcomes if not each.manifest], faults)
+        yield _missing(group, [each.engine for each in outcomes if not each.manifest], faults, is_told=bool(names))
         with connect() as con:
-            if not views(con, config, day, names):
-                raise dg.Failure(f"no engine of {group} has a file of {day} that could be read", allow_retries=False)
+            if not views(con, config, day, names):  # a group that fails alone: the fleet is made of the others
+                context.log.error("no engine of %s has a file of %s that could be read", group, day)
+                yield from _untold(group, day)
+                return
             results = [_day_result(check, group, con, config) for check in DAY_CHECKS]
             yield from results
             if wrong := [each.check_name for each in results if not each.passed and each.severity == dg.AssetCheckSeverity.ERROR]:
@@ -120,6 +123,10 @@ def fleet_assets(config: Config) -> dg.AssetsDefinition:
     @dg.multi_asset(name="fleet_day", specs=[*specs, page, published], partitions_def=days_of(config), retry_policy=RETRY)
     def assets(context: dg.AssetExecutionContext, daily_job: DailyJob) -> Iterator[dg.MaterializeResult]:
         config, day = daily_job.load(), date.fromisoformat(context.partition_key)
+        if not finished(config.store, day):
+            raise dg.Failure(
+                f"no engine has a file of {day} that could be read; see the checks of the groups", allow_retries=False
+            )
         reduced = fleet_day.reduce_from(config, day, then=fleet_report.publish)
         context.log.info("reduced %s", ", ".join(map(str, reduced)) or "nothing: all of it is up to date")
         with connect() as con:
@@ -156,6 +163,17 @@ def _shown(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines: l
     }
 
 
+def _untold(group: str, day: date) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
+    """A group of which nothing could be read: no row of that day. What the lake has of it, if anything, is left as it is."""
+    said = f"No file of {day} could be read: `{MISSING}` of its runs says why."
+    for each in DAY_CHECKS:  # Dagster wants each; none of them has a row that breaks it
+        yield dg.AssetCheckResult(check_name=each.name, asset_key=key(group, each.table), passed=True, description=said)
+    for table in daily.tables():
+        yield dg.MaterializeResult(
+            asset_key=key(group, table), metadata={"dagster/row_count": 0, "verdict": dg.MetadataValue.md(said)}
+        )
+
+
 def _day_result(check: DayCheck, group: str, con: duckdb.DuckDBPyConnection, config: Config) -> dg.AssetCheckResult:
     limit = getattr(config.thresholds, check.limit) if check.limit else None
     found = broken(check, con, limit)
@@ -171,12 +189,13 @@ def _day_result(check: DayCheck, group: str, con: duckdb.DuckDBPyConnection, con
     )
 
 
-def _missing(group: str, engines: list[str], faults: list[str]) -> dg.AssetCheckResult:
+def _missing(group: str, engines: list[str], faults: list[str], *, is_told: bool) -> dg.AssetCheckResult:
     said = [*faults, *(f"{engine}: no file of the day" for engine in engines)]
     return dg.AssetCheckResult(
         check_name=MISSING,
         asset_key=key(group, "runs"),
         passed=not said,
-        severity=dg.AssetCheckSeverity.ERROR if faults else dg.AssetCheckSeverity.WARN,
+        severity=dg.AssetCheckSeverity.ERROR if faults or not is_told else dg.AssetCheckSeverity.WARN,
+        description="; ".join(said[:NAMED]) + (", …" if len(said) > NAMED else "") or None,
         metadata={"engines": dg.MetadataValue.md("\n".join(f"- {each}" for each in said[:SHOWN]) or "none")},
     )

@@ -100,12 +100,28 @@ def test_accounts_that_do_not_add_up_stop_the_night_before_the_fleet(tmp_path, m
     assert not stopped.result.get_asset_materialization_events()
 
 
-def test_a_group_of_which_nothing_can_be_read_fails(tmp_path):
+def test_a_group_of_which_nothing_can_be_read_fails_alone_and_the_fleet_is_made_of_the_others(tmp_path):
+    config = configured(tmp_path, ("chat", "documents"))
+    write(tmp_path / f"chat/{DAY}/notes", ["nothing\n"])
+    scrapes(tmp_path / f"documents/{DAY}/metrics.json", at(f"{DAY} 10:00"), 20)
+    night = run(config)
+    [told] = [each for each in night.result.get_asset_check_evaluations() if not each.passed]
+    assert (told.asset_key.path[1], told.check_name, told.severity.name) == ("even", "every_engine_is_there", "ERROR")
+    assert "chat on 2026-11-27: none of its 1 files could be read" in (told.description or "")
+    assert night.metadata("days", "even", "verdicts")["dagster/row_count"] == 0
+    assert night.metadata("days", "odd", "verdicts")["dagster/row_count"] > 0
+    assert "documents" in night.metadata("fleet", "totals")["verdict"]
+    assert night.result.success
+
+
+def test_a_night_without_any_file_fails_where_the_fleet_would_be_made(tmp_path):
     config = configured(tmp_path)
     write(tmp_path / f"chat/{DAY}/notes", ["nothing\n"])
     unread = run(config)
     assert not unread.result.success
     assert unread.failed() == {("even", "every_engine_is_there")}
+    [failed] = [each for each in unread.result.all_events if each.event_type == dg.DagsterEventType.STEP_FAILURE]
+    assert failed.step_key == "fleet_day"
 
 
 # late files
