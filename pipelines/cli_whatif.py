@@ -234,8 +234,9 @@ def _load(recording: recorded.Recording) -> str:
     step = recording.calibration.step_time
     return (
         f"Replayed: {recording.requests} requests of {len(clients)} client{'' if len(clients) == 1 else 's'} "
-        f"({'; '.join(kinds)}). A step takes {1e3 * step.base:.2f} ms, {1e6 * step.computed:.1f} us a token computed and "
-        f"{1e6 * step.generated:.0f} us a token generated, by {recording.calibration.method}; "
+        f"({'; '.join(kinds)}). A step takes {1e3 * step.base:.2f} ms, {1e6 * step.computed:.1f} us a token computed, "
+        f"{1e6 * step.generated:.0f} us a token generated and {1e6 * step.context:.2f} us a token of context, "
+        f"by {recording.calibration.method}; "
         f"stretches lie {recording.calibration.residual:.0%} off that."
     )
 
@@ -347,6 +348,7 @@ def as_json(asked: Question, told: Answer) -> str:
                 "base_ms": 1e3 * step_time.base,
                 "computed_token_ms": 1e3 * step_time.computed,
                 "generated_token_ms": 1e3 * step_time.generated,
+                "context_token_ms": 1e3 * step_time.context,
                 "method": calibration.method,
                 "residual": calibration.residual,
                 "scale": told.what_if.model.scale,

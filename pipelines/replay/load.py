@@ -9,7 +9,7 @@ is re-enacted as well as one that sends by the clock.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -64,6 +64,14 @@ class Progress:
         """Tokens generated until then."""
         i = bisect_right(self.times, time) - 1
         return 0.0 if i < 0 else self.tokens[i] + self.rates[i] * (time - self.times[i])
+
+    def when(self, tokens: float) -> float:
+        """The time at which so many were generated."""
+        i = bisect_left(self.tokens, tokens) - 1
+        if i < 0:
+            return self.times[0] if self.times else 0.0
+        end = self.times[min(i + 1, len(self.times) - 1)]
+        return min(end, self.times[i] + (tokens - self.tokens[i]) / self.rates[i]) if self.rates[i] > 0 else end
 
 
 def observed(records: Sequence[Record]) -> Draw:
@@ -151,13 +159,15 @@ def sharing(requests: Sequence[Request], rng: Random, *, hit_share: float, block
     """The requests with prompts that begin alike, so that new prompts find about `hit_share` of their tokens in the cache.
 
     Which prompts share what is not known without hashes. So each request shares none, the usual or twice the usual length with
-    one of `families` prefixes, and how many families there are differs from one replay to the next.
+    one of `families` prefixes, and how many families there are differs from one replay to the next. Where twice the usual is more
+    than a prompt, none is as much more than none.
     """
     if hit_share <= 0:
         return list(requests)
+    parts = (max(0.0, 2 * hit_share - 1), hit_share, min(1.0, 2 * hit_share))  # of a prompt; `hit_share` on average
     shared = []
     for each in requests:
-        usual = each.prompt_tokens * hit_share / block_size
-        blocks = min(int(usual * rng.choice((0, 1, 2)) + rng.random()), (each.prompt_tokens - 1) // block_size)
+        blocks = int(rng.choice(parts) * each.prompt_tokens / block_size + rng.random())
+        blocks = min(blocks, (each.prompt_tokens - 1) // block_size)
         shared.append(replace(each, prefix=rng.randrange(families), shared_blocks=blocks))
     return shared

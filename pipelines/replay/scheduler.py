@@ -23,9 +23,11 @@ import heapq
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import ceil, frexp, inf, ldexp, sqrt
 
 from pipelines.replay.pool import BlockPool, Key
+
+GAP_BINS = 2**13  # of the time between tokens, up to its double
 
 
 @dataclass(frozen=True)
@@ -50,20 +52,26 @@ class Settings:
 
 @dataclass(frozen=True)
 class StepTime:
-    """What one engine step adds to the clock: a part of its own, a part for each token computed, one for each token generated.
+    """What one engine step adds to the clock: a part of its own, a part for each token computed, one for each token generated,
+    and one for each token of context that a decoding request reads from the KV cache for its next.
 
-    With the first two the clock counts seconds. With the last alone it counts generated tokens (`PROGRESS`): arrivals are then
-    given as the tokens the engine had generated when they came. That clock needs no calibration and cannot drift from what
-    was observed, so it is the one to re-enact a recorded load with.
+    So the clock counts seconds. With a part for tokens generated alone it counts those (`PROGRESS`): arrivals are then given as
+    the tokens the engine had generated when they came. That clock needs no calibration and cannot drift from what was observed,
+    so it is the one to re-enact a recorded load with.
     """
 
     base: float = 0.0
     computed: float = 0.0
     generated: float = 0.0
+    context: float = 0.0
 
-    def of(self, computed: float, generated: float) -> float:
+    def of(self, computed: float, generated: float, context: float = 0.0) -> float:
         """How far a step moves the clock."""
-        return self.base + self.computed * computed + self.generated * generated
+        return self.base + self.computed * computed + self.generated * generated + self.context * context
+
+    def times(self, factor: float) -> StepTime:
+        """The same, slower by a factor."""
+        return StepTime(self.base * factor, self.computed * factor, self.generated * factor, self.context * factor)
 
 
 PROGRESS = StepTime(generated=1.0)
@@ -181,12 +189,13 @@ class Replay:
         self._came_due: list[_Sequence] = []  # in this step
         self._prefilling: list[_Sequence] = []
         self._decoding = 0
+        self._context = 0  # tokens that the decoding sequences read in their next step: one more each, step by step
         self._admissions = 0
         self._is_blocked = False
         self._computed = self._first_hits = 0
         self._peak = 0.0
         self._peak_running = 0
-        self._gaps: dict[float, int] = defaultdict(int)  # many steps take the same time: not one entry a step
+        self._gaps: dict[float, int] = defaultdict(int)  # many steps take about the same time: not one entry a step
         self._waiting_for: dict[str, float] = defaultdict(float)
         self._preemptions: list[Preemption] = []
         self._sent: list[float | None] = [None] * len(requests)
@@ -274,16 +283,19 @@ class Replay:
         if self._prefilling or not self.running or (self.waiting and not self._is_stuck()):
             return False
         due = self._calendar[0][0] if self._calendar else inf
-        per_step = self.step_time.of(len(self.running), len(self.running))
         steps = due - self.step - 1
+        first = self.step_time.of(self._decoding, self._decoding, self._context)
+        longer = self.step_time.context * self._decoding  # than the step before it: all contexts grow by one
         if (arrival := self._next_arrival_at()) < inf:
-            steps = min(steps, max(1, ceil((arrival - self.now) / per_step)) if per_step > 0 else steps)
+            steps = min(steps, max(1, _steps_until(arrival - self.now, first, longer)))
         if steps < 1:
             return False
+        mean = first + longer * (steps - 1) / 2
         self.step += int(steps)
-        self._computed += int(steps) * len(self.running)
-        self._pass(steps * per_step)
-        self._gaps[per_step] += int(steps) * len(self.running)
+        self._computed += int(steps) * self._decoding
+        self._context += int(steps) * self._decoding
+        self._pass(steps * mean)
+        self._gaps[_binned(mean)] += int(steps) * self._decoding
         return True
 
     def _pass(self, time: float, *, is_pool_short: bool = False) -> None:
@@ -311,10 +323,12 @@ class Replay:
         self._peak = max(self._peak, self.pool.usage)
         self._peak_running = max(self._peak_running, len(self.running))
         self._computed += scheduled
-        time = self.step_time.of(scheduled, decoded + sum(each.computed + tokens == each.tokens for each, tokens in chunks))
+        generated = decoded + sum(each.computed + tokens == each.tokens for each, tokens in chunks)
+        time = self.step_time.of(scheduled, generated, self._context)
         self._pass(time, is_pool_short=preempted)
         if decoded:
-            self._gaps[time] += decoded
+            self._gaps[_binned(time)] += decoded
+        self._context += self._decoding
         self._after(chunks)
 
     def _schedule_running(self, budget: int) -> tuple[int, bool]:
@@ -422,6 +436,7 @@ class Replay:
             self._prefilling.remove(sequence)
             sequence.decoding_since, sequence.tokens_then = self.step, sequence.computed
             self._decoding += 1
+            self._context += sequence.computed + 1
             sequence.outputs += 1
             if self._first[sequence.index] is None:
                 self._first[sequence.index] = self.now
@@ -441,6 +456,7 @@ class Replay:
 
     def _finish(self, sequence: _Sequence) -> None:
         self._hold(sequence, self._tokens_in_step(sequence))
+        self._context -= self._tokens_in_step(sequence) + 1  # of the step that is not to come
         self._release(sequence)
         self._finished[sequence.index] = self.now
         self._send_next(sequence.request.stream)
@@ -448,6 +464,7 @@ class Replay:
     def _preempt(self, victim: _Sequence) -> None:
         computed = victim.computed
         if victim.decoding_since is not None:
+            self._context -= self._tokens_in_step(victim)
             computed = self._tokens_in_step(victim) - 1  # this step's token is not computed any more
             victim.outputs = computed + 1 - victim.request.prompt_tokens
             victim.last_token_at = self.now
@@ -489,3 +506,15 @@ class Replay:
         shared, prefix = sequence.request.shared_blocks, sequence.request.prefix
         for position in range(first, end):
             yield (-1 - prefix, position) if position < shared else (sequence.index, position)
+
+
+def _binned(time: float) -> float:
+    """The time to a ten-thousandth of itself: with the contexts it changes at every step, and there are many steps."""
+    mantissa, exponent = frexp(time)
+    return ldexp(round(mantissa * GAP_BINS) / GAP_BINS, exponent)
+
+
+def _steps_until(time: float, first: float, longer: float) -> float:
+    """How many steps pass until then: the first takes `first`, each `longer` than the one before it."""
+    usual = first - longer / 2  # the sum of k steps is k * usual + k * k * longer / 2
+    return ceil(2 * time / (usual + sqrt(usual**2 + 2 * longer * time))) if usual > 0 else inf

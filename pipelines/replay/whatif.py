@@ -95,7 +95,7 @@ class Model:
         """Step time, scaled to the run: in the first throw as fitted, then as parts of the evidence have it."""
         calibration = self.recording.calibration
         fitted = calibration.alternatives[throw % len(calibration.alternatives)] if throw else calibration.step_time
-        return StepTime(fitted.base * self.scale, fitted.computed * self.scale, fitted.generated * self.scale)
+        return fitted.times(self.scale)
 
     @classmethod
     def of(cls, recording: Recording) -> Model:

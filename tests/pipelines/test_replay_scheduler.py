@@ -2,6 +2,7 @@
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,29 @@ def test_one_request_takes_one_step_a_token():
     assert outcome.computed_tokens == 10 + 4
     assert outcome.first_token_at == (1.0,)
     assert outcome.finished_at == (5.0,)
+
+
+def test_a_step_takes_the_longer_the_more_context_it_reads():
+    outcome = replay([Request(0, 10, 5)], step_time=StepTime(context=1.0))
+    assert outcome.first_token_at == (0.0,)  # a prompt is computed, not read
+    assert outcome.finished_at == (11.0 + 12.0 + 13.0 + 14.0,)
+
+
+class StepByStep(Replay):
+    def _can_jump(self) -> bool:
+        return False
+
+
+@given(st.lists(st.tuples(st.floats(0, 40), st.integers(1, 60), st.integers(1, 90)), min_size=1, max_size=25))
+def test_jumps_pass_the_same_time_as_step_by_step(load):
+    requests = [Request(*each) for each in load]
+    step_time = StepTime(base=0.05, computed=0.003, generated=0.002, context=0.001)
+    jumped = Replay(settings(blocks=60), step_time, requests).run()
+    stepped = StepByStep(settings(blocks=60), step_time, requests).run()
+    assert jumped.steps == stepped.steps
+    assert jumped.finished_at == pytest.approx(stepped.finished_at)
+    in_jumps, in_steps = (sum(time * count for time, count in each.token_gaps) for each in (jumped, stepped))
+    assert in_jumps == pytest.approx(in_steps, rel=1e-3)
 
 
 def test_a_prompt_longer_than_the_budget_takes_several_steps():
