@@ -27,6 +27,7 @@ class BlockPool:
         self._users = [0] * blocks
         self._content: list[Key | None] = [None] * blocks
         self._cached: dict[Key, int] = {}
+        self._copies: dict[Key, list[int]] = {}  # further blocks of the same content, which stay until they are taken
 
     @property
     def free_blocks(self) -> int:
@@ -70,10 +71,11 @@ class BlockPool:
         return taken
 
     def hold(self, block: int, key: Key) -> None:
-        """The block is full and its content known from now on. A second copy of a content is not found by a lookup."""
+        """The block is full and its content known from now on. Of several copies of a content a lookup finds the oldest."""
         if self._is_caching:
             self._content[block] = key
-            self._cached.setdefault(key, block)
+            if self._cached.setdefault(key, block) != block:
+                self._copies.setdefault(key, []).append(block)
 
     def free(self, blocks: Sequence[int]) -> None:
         """A request lets go of its blocks, its last first: so a sequence loses its tail before its head."""
@@ -89,6 +91,14 @@ class BlockPool:
         if key is None:
             return
         self._content[block] = None
-        if self._cached.get(key) == block:
-            del self._cached[key]
         self.evictions += 1
+        copies = self._copies.get(key)
+        if copies is None:
+            del self._cached[key]
+            return
+        if self._cached[key] == block:
+            self._cached[key] = copies.pop(0)
+        else:
+            copies.remove(block)
+        if not copies:
+            del self._copies[key]

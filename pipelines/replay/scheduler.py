@@ -80,7 +80,7 @@ PROGRESS = StepTime(generated=1.0)
 @dataclass(frozen=True)
 class Request:
     """One request of the replay. `stream` names the client it belongs to; `shared_blocks` blocks of its prompt are the same for
-    all requests of one `prefix`.
+    all requests of one `prefix`. Where the engine recorded what its leading blocks hold, `hashes` say it instead.
     """
 
     arrived: float
@@ -89,6 +89,7 @@ class Request:
     stream: int = 0
     prefix: int = 0
     shared_blocks: int = 0
+    hashes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -503,9 +504,12 @@ class Replay:
         sequence.held = full
 
     def _keys(self, sequence: _Sequence, first: int, end: int) -> Iterator[Key]:
-        shared, prefix = sequence.request.shared_blocks, sequence.request.prefix
+        request = sequence.request
         for position in range(first, end):
-            yield (-1 - prefix, position) if position < shared else (sequence.index, position)
+            if position < len(request.hashes):
+                yield request.hashes[position]
+            else:
+                yield (-1 - request.prefix, position) if position < request.shared_blocks else (sequence.index, position)
 
 
 def _binned(time: float) -> float:

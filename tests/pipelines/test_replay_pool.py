@@ -38,6 +38,25 @@ def test_an_unhashed_block_is_reused_before_any_cached_one_from_0_23_on():
     before.take(1)
     assert before.evictions == 1
 
+    since = BlockPool(2)
+    unhashed, cached = since.take(1), filled(since, "a", 1)
+    since.free(cached)
+    since.free(unhashed)
+    assert since.take(1) == unhashed
+    assert since.evictions == 0
+
+
+def test_of_two_copies_one_is_found_while_any_is_there():
+    pool = BlockPool(3)
+    first, second = filled(pool, "a", 1), filled(pool, "a", 1)  # computed at the same time, by two requests
+    assert pool.cached_prefix(keys("a", 1)) == first
+    pool.free(first)
+    pool.take(2)  # the empty block, and the first copy
+    assert pool.cached_prefix(keys("a", 1)) == second
+    pool.free(second)
+    pool.take(1)
+    assert pool.cached_prefix(keys("a", 1)) == []
+
 
 def test_a_touched_block_is_not_taken():
     pool = BlockPool(2)
