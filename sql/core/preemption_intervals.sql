@@ -35,7 +35,7 @@ from_logs as (
     select logs.engine
     from (select engine, sum(preemptions) as preemptions from logged group by engine) as logs
     left join (select engine, sum(preemptions) as preemptions from counted group by engine) as counters using (engine)
-    where logs.preemptions >= coalesce(counters.preemptions, 0)
+    where counters.preemptions is null or logs.preemptions >= counters.preemptions
 ),
 
 -- a log that says each preemption says with its other lines that there was none; llama.cpp has no preemption at all

@@ -14,7 +14,7 @@
 -- column: hit_ratio        | hit_tokens / queried_tokens over the interval and the two before it.
 -- column: best_hit_ratio   | Highest such ratio seen before, since the engine started.
 -- column: refilled_tokens  | Tokens of removed blocks that another prompt stored again; NULL without KV events.
--- column: missed_tokens    | Tokens that would have been found at the best ratio and were not, or that were refilled, whichever is more.
+-- column: missed_tokens    | Tokens that would have been found at the best ratio and were not, or that were refilled, whichever is more; NULL where neither is known.
 -- column: near_lookups     | Requests that got their first token in the interval and the two before it.
 -- column: written_tokens   | New KV tokens written since the engine's first scrape or restart: over the pool's size, something was evicted.
 -- column: kv_capacity_tokens | Tokens the pool holds.
@@ -98,7 +98,7 @@ select
     compared.hit_ratio,
     compared.best_hit_ratio,
     refills.refilled_tokens,
-    greatest(0, compared.best_hit_ratio * compared.queried_tokens - compared.hit_tokens, refills.refilled_tokens) as missed_tokens,
+    at_least_zero(greatest(compared.best_hit_ratio * compared.queried_tokens - compared.hit_tokens, refills.refilled_tokens)) as missed_tokens,
     compared.near_lookups,
     compared.written_tokens,
     engines.kv_capacity_tokens,

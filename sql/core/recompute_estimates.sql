@@ -232,8 +232,7 @@ bounded as (
     select
         totals.engine,
         coalesce(local_tokens, prompt_tokens - hit_tokens) as local_tokens,
-        greatest(
-            0,
+        at_least_zero(
             coalesce(local_tokens, prompt_tokens - hit_tokens) + coalesce(restored_tokens, 0) + generation_tokens
                 - engines.kv_capacity_tokens
         ) as evicted_tokens,
@@ -278,7 +277,7 @@ refills_bounded as (
         case
             when bounded.evicted_tokens = 0 then 0
             when bounded.has_tier then
-                greatest(0, beside_tier.local_tokens - beside_tier.first_tokens * bounded.block_size / 2)
+                at_least_zero(beside_tier.local_tokens - beside_tier.first_tokens * bounded.block_size / 2)
                 * beside_tier.restored_tokens / (beside_tier.restored_tokens + beside_tier.local_tokens)
         end as tokens_best,
         least(bounded.local_tokens, bounded.evicted_tokens) as tokens_high,

@@ -118,7 +118,9 @@ told as (
     inner join holes using (engine)
     left join stopped using (engine)
     left join core.engines using (engine)
-    where windows.is_told and not coalesce(engines.has_speculative_decoding, false)
+    where windows.is_told
+        and scheduled.scheduled_tokens is not null -- where every interval has a restart in it, none can be compared
+        and not coalesce(engines.has_speculative_decoding, false)
 )
 
 select
@@ -127,8 +129,8 @@ select
     useful_tokens,
     uncovered_tokens,
     missing_steps::bigint as missing_steps,
-    greatest(0, best - spread - over_scheduled_tokens) as tokens_low,
-    greatest(0, best) * (1 + coalesce(ratio(uncovered_tokens, scheduled_tokens), 0)) as tokens_best,
-    greatest(0, best + spread + reset_tokens + uncovered_tokens) as tokens_high,
+    at_least_zero(best - spread - over_scheduled_tokens) as tokens_low,
+    at_least_zero(best) * (1 + coalesce(ratio(uncovered_tokens, scheduled_tokens), 0)) as tokens_best,
+    at_least_zero(best + spread + reset_tokens + uncovered_tokens) as tokens_high,
 from told
 order by engine

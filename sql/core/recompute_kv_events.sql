@@ -118,7 +118,7 @@ told as (
     select
         coverage.*,
         coalesce(sums.resumes_seen, 0) as resumes_seen,
-        greatest(0, counted.preemptions - coalesce(sums.resumes_counted, 0)) as resumes_unseen_within,
+        at_least_zero(counted.preemptions - coalesce(sums.resumes_counted, 0)) as resumes_unseen_within,
         coalesce(sums.rebuilt_tokens, 0) as rebuilt_tokens,
         coalesce(sums.open_tails, 0) as open_tails,
         coalesce(sums.refilled_tokens, 0) as refilled_tokens,
@@ -128,7 +128,7 @@ told as (
         coalesce(sums.unsure_refill_tokens, 0) as unsure_refill_tokens,
         -- beyond the counter's window as many resumes are unseen as within it
         (coalesce(sums.resumes_seen, 0) - coalesce(sums.resumes_counted, 0))
-            * coalesce(ratio(greatest(0, counted.preemptions - sums.resumes_counted), sums.resumes_counted), 0) as resumes_unseen_beyond,
+            * coalesce(ratio(at_least_zero(counted.preemptions - sums.resumes_counted), sums.resumes_counted), 0) as resumes_unseen_beyond,
         coalesce(sums.stored_again, 0) as stored_again,
         coalesce(restored.tokens, 0) as restored_tokens,
         coalesce(lost_batches / nullif(batches, 0), 0) as lost_share,
@@ -167,16 +167,16 @@ select
     is_from_start,
     resumes_seen,
     resumes_unseen::bigint as resumes_unseen,
-    greatest(0, recompute_best - tail_spread - unsure_tokens) as recompute_low,
+    at_least_zero(recompute_best - tail_spread - unsure_tokens) as recompute_low,
     recompute_best,
     case
         when resumes_unseen is null then rebuilt_tokens + tail_tokens_most
         else recompute_best + tail_spread + doubtful_tokens + resumes_unseen_beyond * block_size
     end * (1 + 2 * lost_share) as recompute_high,
-    case when restored_tokens > 0 then 0 else greatest(0, refilled_tokens - doubtful_refill_tokens) end as refill_low,
-    case when restored_tokens > 0 then greatest(0, refilled_tokens - restored_tokens) / 2 else refilled_tokens end as refill_best,
+    case when restored_tokens > 0 then 0 else at_least_zero(refilled_tokens - doubtful_refill_tokens) end as refill_low,
+    case when restored_tokens > 0 then at_least_zero(refilled_tokens - restored_tokens) / 2 else refilled_tokens end as refill_best,
     case
-        when restored_tokens > 0 then greatest(0, refilled_tokens - restored_tokens)
+        when restored_tokens > 0 then at_least_zero(refilled_tokens - restored_tokens)
         else refilled_tokens + unsure_refill_tokens
     end * (1 + 2 * lost_share) as refill_high,
     stored_again,

@@ -42,9 +42,9 @@ exact as (
         engine,
         'retraction_counters_exact' as method,
         1 as rung,
-        greatest(0, computed_tokens - new_tokens) as tokens_low,
-        greatest(0, computed_tokens - new_tokens) as tokens_best,
-        greatest(0, computed_tokens - new_tokens) as tokens_high,
+        at_least_zero(computed_tokens - new_tokens) as tokens_low,
+        at_least_zero(computed_tokens - new_tokens) as tokens_best,
+        at_least_zero(computed_tokens - new_tokens) as tokens_high,
         'Both counters are of the same scrapes.' as assumptions,
         format(
             '{} prompt and output tokens went through prefill, {} of them for the first time.',

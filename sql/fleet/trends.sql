@@ -80,7 +80,7 @@ select
     told.measure,
     told.value,
     case when days_before >= 5 then usual end as usual,
-    case when days_before >= 5 then greatest(0, usual - greatest(3 * deviation, 0.1 * usual, measures.floor)) end as usual_low,
+    case when days_before >= 5 then at_least_zero(usual - greatest(3 * deviation, 0.1 * usual, measures.floor)) end as usual_low,
     case when days_before >= 5 then usual + greatest(3 * deviation, 0.1 * usual, measures.floor) end as usual_high,
     coalesce(days_before, 0) as days_before,
     told.value not between usual_low and usual_high as is_unusual,

@@ -7,5 +7,8 @@ create or replace macro ratio(numerator, denominator) as numerator::double / nul
 create or replace macro clamp(value, low, high) as
     case when value is null then null else greatest(low, least(high, value)) end;
 
+-- value, or 0 where it is less; NULL stays NULL, of which greatest() would make a 0.
+create or replace macro at_least_zero(value) as case when value is null then null else greatest(0, value) end;
+
 -- Slope of the line through the points, NULL where they do not spread (regr_slope answers nan, which is greater than any number).
 create or replace macro slope(y, x) as case when isfinite(regr_slope(y, x)) then regr_slope(y, x) end;

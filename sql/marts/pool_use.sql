@@ -60,9 +60,9 @@ sampled as (
             null,
             clamp(
                 coalesce(hashed.blocks, 0) / telling.pool_blocks
-                    - greatest(0, states.kv_usage_ratio - states.running / telling.pool_blocks),
+                    - at_least_zero(states.kv_usage_ratio - states.running / telling.pool_blocks),
                 0,
-                greatest(0, 1 - states.kv_usage_ratio)
+                at_least_zero(1 - states.kv_usage_ratio)
             )
         ) as reusable_ratio,
     from core.engine_states as states

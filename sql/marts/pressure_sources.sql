@@ -140,7 +140,7 @@ calm as (
         whole.engine,
         whole.dimension,
         whole.from_tokens,
-        greatest(0, whole.pool_token_seconds - coalesce(pressed.pool_token_seconds, 0)) as pool_token_seconds,
+        at_least_zero(whole.pool_token_seconds - coalesce(pressed.pool_token_seconds, 0)) as pool_token_seconds,
     from totals as whole
     left join totals as pressed
         on pressed.engine = whole.engine

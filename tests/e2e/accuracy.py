@@ -56,7 +56,7 @@ def measures() -> list[Measure]:
         for level in INPUTS:
             with tempfile.TemporaryDirectory() as folder:
                 at = Path(folder)
-                _, waste = told(run, evidence(run, level, THINNED["every scrape"], at / "run"), Lake.of(at / "lake", run=run))
+                _, waste = told(evidence(run, level, THINNED["every scrape"], at / "run"), Lake.of(at / "lake", run=run))
             found.append(Measure(waste["method"], truth(run)[1], waste["tokens_low"], waste["tokens_best"], waste["tokens_high"]))
     return found
 

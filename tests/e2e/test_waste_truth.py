@@ -9,7 +9,7 @@ import gzip
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import polars as pl
@@ -63,8 +63,8 @@ def evidence(run: str, level: str, keep: Callable[[int], bool], folder: Path) ->
     return folder
 
 
-def told(run: str, folder: Path, lake: Lake) -> tuple[dict, dict]:
-    """The rows of preemptions and of recompute waste: only what these two stand on is made."""
+def made(tables: Iterable[str], folder: Path, lake: Lake) -> list[pl.DataFrame]:
+    """Tables of a recording: only what they stand on is made beside them."""
     read([folder], lake)
     needed: list[str] = []
 
@@ -74,13 +74,18 @@ def told(run: str, folder: Path, lake: Lake) -> tuple[dict, dict]:
                 need(each)
         needed.append(name)
 
-    need("marts.preemptions")
-    need("marts.waste")
+    for table in tables:
+        need(table)
     with connect(threads=1) as con:
         for name in dict.fromkeys(needed):
-            materialize(models()[name], lake=lake, con=con, run=Run(run))
-    waste = pl.read_parquet(lake.path("marts.waste")).filter(pl.col("kind") == "preemption_recompute")
-    return pl.read_parquet(lake.path("marts.preemptions")).to_dicts()[0], waste.to_dicts()[0]
+            materialize(models()[name], lake=lake, con=con, run=Run(folder.name))
+    return [pl.read_parquet(lake.path(table)) for table in tables]
+
+
+def told(folder: Path, lake: Lake) -> tuple[dict, dict]:
+    """The rows of preemptions and of recompute waste."""
+    preemptions, waste = made(("marts.preemptions", "marts.waste"), folder, lake)
+    return preemptions.to_dicts()[0], waste.filter(pl.col("kind") == "preemption_recompute").to_dicts()[0]
 
 
 @pytest.mark.parametrize("scrapes", [name for name in THINNED if name != "every scrape"])
@@ -88,6 +93,6 @@ def told(run: str, folder: Path, lake: Lake) -> tuple[dict, dict]:
 @pytest.mark.parametrize("run", PREEMPTING)
 def test_the_ranges_hold_the_truth_with_few_scrapes(run, level, scrapes, tmp_path):
     count, tokens = truth(run)
-    preemptions, waste = told(run, evidence(run, level, THINNED[scrapes], tmp_path / "run"), Lake.of(tmp_path / "lake", run=run))
+    preemptions, waste = told(evidence(run, level, THINNED[scrapes], tmp_path / "run"), Lake.of(tmp_path / "lake", run=run))
     assert preemptions["count_low"] <= count <= preemptions["count_high"]
     assert waste["tokens_low"] <= tokens <= waste["tokens_high"]

@@ -32,12 +32,14 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from _pytest.runner import runtestprotocol
 
 from tests import typed_tables  # with all that it imports, so that a mutant need not; and with its tables of nothing
 
 LONGEST_S = 300  # of one mutant's tests, waiting for the processor included
 CPU_FACTOR, CPU_LEAST_S = 10, 10  # a mutant may use so many times what its tests use, and at least so much
 NOT_A_MUTANT = 77  # exit status of a process that found its query refused
+QUIETLY = ("-q", "-s", "-n", "0", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 QUICK_TESTS = {".sql": ("tests/sql",), ".py": ("tests/pipelines/test_replay_*.py",)}
 
 
@@ -164,69 +166,60 @@ def faults_in_sql(text: str) -> Iterator[tuple[str, str]]:
 # Which tests reach a file ---------------------------------------------------------------------------------------------------
 
 
-class Reach:
-    """A pytest plugin: for each test, how long it takes and what it reaches: SQL models made, Python files entered."""
-
-    def __init__(self) -> None:
-        self.tests: dict[str, tuple[float, list[str]]] = {}
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        reached: set[str] = set()
-        make, here = typed_tables.materialize, str(Path.cwd()) + "/"
-
-        def entered(frame, *_):
-            if (name := frame.f_code.co_filename).startswith(here):
-                reached.add(name.removeprefix(here))
-
-        def made(model, **to):
-            if to["lake"] is not typed_tables.NOTHING:
-                reached.add(f"sql/{model.name.replace('.', '/')}.sql")
-            return make(model, **to)
-
-        typed_tables.materialize = made
-        sys.setprofile(entered)
-        begun = time.process_time()
-        try:
-            return (yield)
-        finally:
-            sys.setprofile(None)
-            typed_tables.materialize = make
-            self.tests[item.nodeid] = (time.process_time() - begun, sorted(reached))
-
-
-def reach(patterns: tuple[str, ...]) -> dict[str, tuple[float, list[str]]]:
-    """What each of the quick tests reaches. They pass, or there is no telling what a mutant does to them."""
-    files = [str(path) for pattern in patterns for path in sorted(Path().glob(pattern))]
+def reach(items: list[pytest.Item]) -> dict[str, tuple[float, list[str]]]:
+    """Of each test, how long it takes and what it reaches: SQL models made, Python files entered. They pass, without a fault."""
     with tempfile.NamedTemporaryFile("r") as told:
 
         def run() -> int:
-            plugin = Reach()
-            code = _tests(files, [plugin])
-            Path(told.name).write_text(json.dumps(plugin.tests))
-            return code
+            Path(told.name).write_text(json.dumps({item.nodeid: _reached_by(item) for item in items}))
+            return 0
 
         if _in_a_process(run, 3600) != 0:
-            sys.exit(f"{' '.join(files)}: tests fail without a fault")
+            sys.exit("tests fail without a fault")
         return json.loads(told.read())
+
+
+def _reached_by(item: pytest.Item) -> tuple[float, list[str]]:
+    reached: set[str] = set()
+    make, here = typed_tables.materialize, str(Path.cwd()) + "/"
+
+    def entered(frame, *_):
+        if (name := frame.f_code.co_filename).startswith(here):
+            reached.add(name.removeprefix(here))
+
+    def made(model, **to):
+        reached.add(f"sql/{model.name.replace('.', '/')}.sql")
+        return make(model, **to)
+
+    typed_tables.materialize = made
+    sys.setprofile(entered)
+    begun = time.process_time()
+    passed = _passes(item)
+    sys.setprofile(None)
+    typed_tables.materialize = make
+    assert passed, item.nodeid
+    return time.process_time() - begun, sorted(reached)
+
+
+def _passes(item: pytest.Item) -> bool:
+    return not any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
 
 
 # Running them ---------------------------------------------------------------------------------------------------------------
 
 
-def outcome(path: str, mutant: str, tests: list[str], cpu_s: float) -> str:
+def outcome(path: str, mutant: str, tests: list[pytest.Item], cpu_s: float) -> str:
     """What the tests make of the mutant in place of the file: killed, survived, or refused where it is none."""
 
     def run() -> int:
         limit = int(CPU_FACTOR * cpu_s + CPU_LEAST_S)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-        return _tests(tests) if _put_in_place(path, mutant) else NOT_A_MUTANT
+        if path.endswith(".py"):
+            _import_mutant(path, mutant)
+            return pytest.main(["-x", *QUIETLY, *(test.nodeid for test in tests)])
+        return int(not all(map(_passes, tests))) if _replace_query(path, mutant) else NOT_A_MUTANT
 
     return {0: "survived", NOT_A_MUTANT: "refused"}.get(_in_a_process(run, LONGEST_S), "killed")
-
-
-def _tests(tests: list[str], plugins: list[object] | None = None) -> int:
-    return pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests], plugins)
 
 
 def _in_a_process(run: Callable[[], int], longest_s: float) -> int:
@@ -253,16 +246,18 @@ def _in_a_process(run: Callable[[], int], longest_s: float) -> int:
     return -1
 
 
-def _put_in_place(path: str, mutant: str) -> bool:
-    """Let everything that is imported from now on see the mutant. False for a query that the database refuses."""
-    if path.endswith(".py"):
-        for name in [name for name in sys.modules if name.split(".")[0] in ("pipelines", "parsers", "tests")]:
-            del sys.modules[name]
-        module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
-        exec(compile(mutant, path, "exec"), module.__dict__)
-        return True
+def _import_mutant(path: str, mutant: str) -> None:
+    """Let everything that is imported from now on see the mutant."""
+    for name in [name for name in sys.modules if name.split(".")[0] in ("pipelines", "parsers", "tests")]:
+        del sys.modules[name]
+    module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+    exec(compile(mutant, path, "exec"), module.__dict__)
+
+
+def _replace_query(path: str, mutant: str) -> bool:
+    """Let every model made from now on be made with the mutant. False where the database refuses it."""
     known = typed_tables.models()
-    model = known[_model_of(path)]
+    model = known[".".join(Path(path).with_suffix("").parts[1:])]
     known[model.name] = dataclasses.replace(model, query=mutant)
     with typed_tables.connect() as con:
         typed_tables.readable(con, model)
@@ -271,10 +266,6 @@ def _put_in_place(path: str, mutant: str) -> bool:
         except duckdb.Error:
             return False
     return True
-
-
-def _model_of(path: str) -> str:
-    return ".".join(Path(path).with_suffix("").parts[1:])
 
 
 def query_of(text: str) -> str:
@@ -288,6 +279,40 @@ def mutants_of(path: str) -> list[tuple[str, str]]:
     return list(faults_in_python(text) if path.endswith(".py") else faults_in_sql(query_of(text)))
 
 
+class Mutation:
+    """A pytest plugin: where pytest would run the tests it collected, they are run for each mutant of some files."""
+
+    def __init__(self, paths: list[str], arguments: argparse.Namespace) -> None:
+        self.paths, self.arguments = paths, arguments
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        reached = reach(session.items)
+        for path in self.paths:
+            items = sorted(
+                (item for item in session.items if path in reached[item.nodeid][1]), key=lambda item: reached[item.nodeid]
+            )
+            self.mutate(path, items, sum(reached[item.nodeid][0] for item in items))
+        return True
+
+    def mutate(self, path: str, tests: list[pytest.Item], cpu_s: float) -> None:
+        most, is_again, log = self.arguments.most, self.arguments.again, _read_log(self.arguments.log)
+        mutants = mutants_of(path)
+        chosen = random.Random(self.arguments.seed).sample(mutants, len(mutants))
+        if is_again:
+            chosen = [each for each in chosen if log.get(path, {}).get(each[0]) == "survived"]
+        else:
+            log[path] = {}
+        print(f"{path}: {len(tests)} tests reach it, {cpu_s:.1f} s", flush=True)
+        for told, mutant in chosen:
+            if not is_again and sum(each != "refused" for each in log[path].values()) == most:
+                break
+            log[path][told] = outcome(path, mutant, tests, cpu_s)
+            if log[path][told] == "survived":
+                print(f"  survived  {told}", flush=True)
+            _write_log(self.arguments.log, log)
+        print(_score(path, log.get(path, {}), len(mutants)), flush=True)
+
+
 def main() -> None:
     """Mutate the files given and say what survived."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -297,26 +322,11 @@ def main() -> None:
     parser.add_argument("--log", type=Path, default=Path("build/mutants.tsv"), help="file, mutant and outcome, one a line")
     parser.add_argument("--again", action="store_true", help="of the log's mutants, those that survived")
     arguments = parser.parse_args()
-    log = _read_log(arguments.log)
-    reached = {kind: reach(QUICK_TESTS[kind]) for kind in sorted({Path(path).suffix for path in arguments.files})}
-    for path in arguments.files:
-        tests = sorted((took, test) for test, (took, files) in reached[Path(path).suffix].items() if path in files)
-        cpu_s, names = sum(took for took, _ in tests), [test for _, test in tests]
-        mutants = mutants_of(path)
-        chosen = random.Random(arguments.seed).sample(mutants, len(mutants))
-        if arguments.again:
-            chosen = [each for each in chosen if log.get(path, {}).get(each[0]) == "survived"]
-        else:
-            log[path] = {}
-        print(f"{path}: {len(names)} tests reach it, {cpu_s:.1f} s", flush=True)
-        for told, mutant in chosen:
-            if not arguments.again and sum(each != "refused" for each in log[path].values()) == arguments.most:
-                break
-            log[path][told] = outcome(path, mutant, names, cpu_s) if names else "survived"
-            if log[path][told] == "survived":
-                print(f"  survived  {told}", flush=True)
-            _write_log(arguments.log, log)
-        print(_score(path, log[path], len(mutants)), flush=True)
+    for kind, patterns in QUICK_TESTS.items():
+        paths = [path for path in arguments.files if path.endswith(kind)]
+        files = [str(path) for pattern in patterns for path in sorted(Path().glob(pattern))]
+        if paths:
+            pytest.main([*QUIETLY, *files], [Mutation(paths, arguments)])
 
 
 def _score(path: str, outcomes: dict[str, str], places: int) -> str:

@@ -113,6 +113,18 @@ def test_a_log_that_says_as_many_says_them_to_the_second(sql):
     )
 
 
+def test_a_log_that_says_fewer_than_all_series_of_the_counter_was_cut(sql):
+    sql.given("core.counter_intervals", INTERVALS)
+    events(sql, "0  12:00:03  retraction  -  4")
+    assert (
+        sql.rows("core.preemption_intervals")
+        == """
+        engine  interval_start  interval_end  preemptions
+        0       12:00:00        12:00:15      5
+        """
+    )
+
+
 def test_a_log_that_would_have_said_it_says_that_there_was_none(sql):
     """SGLang prints each retraction, so its silence is a 0; vLLM V1 prints none, so its silence is nothing."""
     sql.given(
@@ -157,6 +169,7 @@ def test_requests_that_say_they_were_preempted_are_the_last_resort(sql):
         2       c           12:00:01    12:00:20  1       0
         2       d           12:00:05    12:00:06  9       1
         2       e           12:00:05    12:00:14  1       1
+        2       f           12:00:02    12:00:09  7       5
         """,
     )
     assert (

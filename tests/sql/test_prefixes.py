@@ -1,0 +1,115 @@
+"""Prefix-cache hits between two scrapes: the best that was seen before, what was written since, and what was stored again."""
+
+ENGINE = """
+    engine  kv_capacity_tokens  kv_connector
+    0       1000                -
+    1       1000                NixlConnector
+"""
+COUNTED = "engine  signal  labels  interval_start  interval_end  delta  is_reset\n"
+
+
+def counted(sql, *intervals):
+    """Counters of engine 0 in intervals of ten seconds, each as `signal labels delta`; `reset` marks one that fell."""
+    rows = []
+    for number, interval in enumerate(intervals):
+        for line in interval.strip().splitlines():
+            signal, labels, delta, *reset = line.split()
+            rows.append(f"0  {signal}  {labels}  12:0{number}:00  12:0{number + 1}:00  {delta}  {bool(reset)}")
+    sql.given("core.counter_intervals", COUNTED + "\n".join(rows))
+    sql.given("core.engines", ENGINE)
+
+
+def test_the_best_before_is_of_ten_lookups_and_ends_with_the_engine_s_life(sql):
+    """Ratios are of an interval and the two before it; the third is the first that ten lookups stand behind."""
+    looked_up = "prefix_queries - 100\nprefix_hits - {}\nttft_s_count - {}\n"
+    counted(
+        sql,
+        looked_up.format(90, 4) + "prompt_tokens_by_source source=local_compute 10\nprompt_tokens_by_source source=other 90",
+        looked_up.format(60, 4) + "generation_tokens - 7",
+        looked_up.format(60, 2) + "prompt_tokens - 30\ngeneration_tokens - 50",
+        looked_up.format(0, 3) + "prompt_tokens - 1\ngeneration_tokens source=local_compute 2",
+        looked_up.format(50, 9) + "generation_tokens - 5 reset",
+    )
+    assert (
+        sql.rows("core.prefix_intervals")
+        == """
+        interval_end  hit_ratio  near_lookups  best_hit_ratio  missed_tokens  written_tokens  kv_capacity_tokens
+        12:01:00      0.90       4             -               -              10              1000
+        12:02:00      0.75       8             -               -              17              1000
+        12:03:00      0.70       10            -               -              97              1000
+        12:04:00      0.40       9             0.70            70.0           100             1000
+        12:05:00      0.50       9             -               -              5               1000
+        """
+    )
+
+
+def test_where_an_engine_counts_prompts_and_what_of_them_was_cached_these_are_the_lookups(sql):
+    cached = "cached_prompt_tokens cache_source={} {}\n"
+    counted(
+        sql,
+        "prompt_tokens a=1 600\nprompt_tokens a=2 400\n"
+        + cached.format("device", 300)
+        + cached.format("host", 100)
+        + cached.format("total", 400),
+        "prompt_tokens - 100",
+    )
+    assert (
+        sql.rows("core.prefix_intervals")
+        == """
+        interval_end  queried_tokens  hit_tokens  written_tokens
+        12:01:00      1000            400         600
+        """
+    )
+
+
+def test_a_request_that_ends_in_an_interval_brings_no_more_hits_than_its_prompt_had(sql):
+    counted(sql, "prompt_tokens - 100\ncached_prompt_tokens - 150")
+    assert (
+        sql.rows("core.prefix_intervals")
+        == """
+        queried_tokens  hit_tokens
+        100             100
+        """
+    )
+
+
+def test_what_another_prompt_stored_again_in_the_interval_was_missed(sql):
+    counted(sql, "prefix_queries - 500\nprefix_hits - 0", "prefix_queries - 500\nprefix_hits - 0")
+    sql.given(
+        "core.blocks_stored_again",
+        """
+        engine  again_index  stored_at  kind    blocks_after_removal  block_size
+        0       0            12:00:00   refill  50                    16
+        0       1            12:00:30   refill  2                     16
+        0       2            12:01:00   refill  3                     16
+        0       3            12:01:30   resume  5                     16
+        1       0            12:00:30   refill  7                     16
+        """,
+    )
+    assert (
+        sql.rows("core.prefix_intervals")
+        == """
+        engine  interval_end  refilled_tokens  missed_tokens
+        0       12:01:00      80               80
+        0       12:02:00      -                -
+        """
+    )
+
+
+def test_behind_a_connector_what_is_stored_again_may_have_been_loaded(sql):
+    sql.given("core.engines", ENGINE)
+    sql.given("core.counter_intervals", COUNTED + "1  prefix_queries  -  12:00:00  12:01:00  500  false")
+    sql.given(
+        "core.blocks_stored_again",
+        """
+        engine  again_index  stored_at  kind    blocks_after_removal  block_size
+        1       0            12:00:30   refill  7                     16
+        """,
+    )
+    assert (
+        sql.rows("core.prefix_intervals")
+        == """
+        engine  queried_tokens  refilled_tokens
+        1       500             -
+        """
+    )

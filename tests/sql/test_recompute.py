@@ -1,0 +1,361 @@
+"""What each way to tell recomputed tokens makes of its inputs: edges of the scrapes, restarts, holes, and who paid."""
+
+ENGINE = """
+    engine  engine_kind  kv_capacity_tokens  block_size
+    0       vllm         10000               32
+"""
+COUNTED = "engine  signal  labels  interval_start  interval_end  delta  is_reset\n"
+STEPPED = "engine  stepped_at  source  line  iteration  context_tokens  generation_tokens\n"
+AGAIN = "engine  life  stored_at  kind  blocks  blocks_again  blocks_after_removal  block_size  idle_s  is_tail_full\n"
+PUBLISHED = """
+    engine  source  line  published_at  seq  event_index  event   block_hash  block_size
+    0       kv      1     12:00:01      0    0            stored  1           32
+    0       kv      2     12:00:20      1    0            stored  2           32
+"""
+
+
+# Iteration lines ------------------------------------------------------------------------------------------------------------
+
+
+def test_steps_outside_the_scrapes_at_their_edge_or_in_a_restart_widen_the_range(sql):
+    sql.given("core.engines", ENGINE)
+    sql.given(
+        "core.counter_intervals",
+        """
+        engine  signal                   labels                                interval_start  interval_end  delta  is_reset
+        0       prompt_tokens_by_source  source=local_compute                  12:00:00        12:01:00      60     false
+        0       prompt_tokens_by_source  source=local_cache_hit                12:00:00        12:01:00      40     false
+        0       prompt_tokens            -                                     12:00:00        12:01:00      100    false
+        0       generation_tokens        -                                     12:00:00        12:01:00      20     false
+        0       ttft_s_count             -                                     12:00:00        12:01:00      2      false
+        0       finished                 finished_reason=stop                  12:00:00        12:01:00      2      false
+        0       finished                 finished_reason=length                12:00:00        12:01:00      9      false
+        0       prompt_tokens            -                                     12:01:00        12:02:00      50     false
+        0       generation_tokens        -                                     12:01:00        12:02:00      10     true
+        0       ttft_s_count             -                                     12:01:00        12:02:00      1      false
+        0       finished                 finished_reason=stop                  12:01:00        12:02:00      1      false
+        0       preemptions              -                                     12:02:00        12:03:00      1      false
+        """,
+    )
+    sql.given(
+        "iteration_steps",
+        STEPPED
+        + """0  12:00:00    log  1  1  5   0
+             0  12:00:30    log  2  2  60  10
+             0  12:01:00    log  3  4  29  1
+             0  12:01:30    log  4  0  43  0
+             0  12:02:00    log  5  1  8   0
+             0  12:02:01    log  6  2  3   0
+             0  12:02:01.5  log  7  3  0   2""",
+    )
+    # seven steps of 23 tokens on average and one without a line: 100 + 23 - 78 recomputed, 16 + 23 off; three stops ran on a step
+    assert (
+        sql.rows("core.recompute_iteration_lines")
+        == """
+        scheduled_tokens  useful_tokens  uncovered_tokens  missing_steps  tokens_low  tokens_best  tokens_high
+        100               78.0           10                1              3.0         49.5         145.0
+        """
+    )
+
+
+def test_hits_in_any_cache_are_not_computed(sql):
+    sql.given("core.engines", ENGINE)
+    sql.given(
+        "core.counter_intervals",
+        COUNTED
+        + """0  prompt_tokens         -  12:00:00  12:01:00  100  false
+             0  prefix_hits           -  12:00:00  12:01:00  32   false
+             0  external_prefix_hits  -  12:00:00  12:01:00  8    false
+             0  generation_tokens     -  12:00:00  12:01:00  20   false
+             0  ttft_s_count          -  12:00:00  12:01:00  2    false""",
+    )
+    sql.given("iteration_steps", STEPPED + "0  12:00:30  log  1  1  68  10")
+    assert (
+        sql.rows("core.recompute_iteration_lines")
+        == """
+        useful_tokens  tokens_low  tokens_best  tokens_high
+        78.0           0.0         0.0          0.0
+        """
+    )
+
+
+def test_without_counters_of_prompts_and_first_tokens_steps_do_not_tell(sql):
+    """Engine 0 lacks first tokens, engine 1 prompts; engine 2 has both, each in an interval of its own."""
+    sql.given(
+        "core.counter_intervals",
+        COUNTED
+        + """0  prompt_tokens      -  12:00:00  12:01:00  100  false
+             0  generation_tokens  -  12:00:00  12:01:00  20   false
+             1  ttft_s_count       -  12:00:00  12:01:00  2    false
+             1  generation_tokens  -  12:00:00  12:01:00  20   false
+             2  prompt_tokens      -  12:00:00  12:01:00  100  false
+             2  generation_tokens  -  12:00:00  12:01:00  20   false
+             2  ttft_s_count       -  12:01:00  12:02:00  2    false
+             2  generation_tokens  -  12:01:00  12:02:00  20   false""",
+    )
+    sql.given("iteration_steps", STEPPED + "\n".join(f"{engine}  12:00:30  log  1  1  68  10" for engine in range(3)))
+    assert (
+        sql.rows("core.recompute_iteration_lines")
+        == """
+        engine  scheduled_tokens
+        2       78
+        """
+    )
+
+
+def test_where_every_interval_has_a_restart_steps_do_not_tell(sql):
+    sql.given(
+        "core.counter_intervals",
+        COUNTED
+        + """0  prompt_tokens      -  12:00:00  12:01:00  100  true
+             0  generation_tokens  -  12:00:00  12:01:00  20   true
+             0  ttft_s_count       -  12:00:00  12:01:00  2    true""",
+    )
+    sql.given("iteration_steps", STEPPED + "0  12:00:30  log  1  1  168  10")
+    assert sql.rows("core.recompute_iteration_lines") == "engine"
+
+
+# KV events ------------------------------------------------------------------------------------------------------------------
+
+
+def again(sql, *rows, events=PUBLISHED):
+    sql.given("core.engines", ENGINE)
+    sql.given("core.blocks_stored_again", AGAIN + "\n".join(f"0  0  {row}" for row in rows))
+    sql.given("kv_events", events)
+
+
+def preemptions(sql, *rows):
+    sql.given("core.preemption_intervals", "\n".join(["engine  interval_start  interval_end  preemptions", *rows]))
+
+
+REFILL = "12:00:20  refill  9  6  6  32  -  false"
+
+
+def test_without_a_counter_each_resume_is_one_and_as_many_may_be_unseen(sql):
+    again(sql, "12:00:10  resume  4  3  3  32  0.5  true", "12:00:12  resume  2  1  1  32  3  false", REFILL)
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high  refill_low  refill_high  stored_again
+        2             -               190.0          205.5           283.0           192.0       192.0        320.0
+        """
+    )
+
+
+def test_of_resumes_within_the_counter_s_window_the_shortest_stops_are_its_preemptions(sql):
+    """The one beyond the window is taken for one and is not sure; the one that stood still for longer may be one."""
+    again(
+        sql,
+        "12:00:05  resume  2  2  2  32  3.0  true",
+        "12:00:50  resume  4  3  3  32  0.5  true",
+        "12:01:30  resume  3  1  1  32  9.0  true",
+        REFILL,
+    )
+    preemptions(sql, "0  12:00:00  12:00:20  1", "0  12:00:40  12:01:00  0")
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high  refill_low  refill_best  refill_high
+        2             0               126.0          222.0           286.0           192.0       256.0        288.0
+        """
+    )
+
+
+def test_beyond_the_counter_s_window_as_many_resumes_are_unseen_as_within(sql):
+    again(
+        sql,
+        "12:00:05  resume  2  2  2  32  3.0  true",
+        "12:00:50  resume  4  3  3  32  0.5  true",
+        "12:01:30  resume  3  1  1  32  9.0  true",
+    )
+    preemptions(sql, "0  12:00:00  12:00:20  2", "0  12:00:40  12:01:00  1")
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high  refill_best
+        3             2               189.00         308.25          347.50          0
+        """
+    )
+
+
+def test_a_resume_at_the_edge_of_the_counter_s_window_is_within(sql):
+    again(sql, "12:00:00  resume  2  2  2  32  3.0  true", "12:01:00  resume  4  3  3  32  0.5  true")
+    preemptions(sql, "0  12:00:00  12:01:00  1")
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        resumes_seen  recompute_low  recompute_high
+        1             127.0          191.0
+        """
+    )
+
+
+def test_the_last_blocks_of_many_resumes_average_out(sql):
+    """Twelve that stored nothing: each between none and 31 tokens, together half of it give or take four of their deviations."""
+    again(sql, "12:00:10  resume  4  3  3  32  0.5  true")
+    preemptions(sql, "0  12:00:00  12:01:00  13")
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high
+        1             12              185.0          313.0           441.0
+        """
+    )
+
+
+def test_batches_that_were_lost_widen_the_range_upwards(sql):
+    """Two of the five from 3 to 7 are missing: 2/3 of those that are there, each of which may have held twice as much."""
+    events = """
+        engine  source  line  published_at  seq  event_index  event   block_hash  block_size
+        0       kv      1     12:00:01      3    0            stored  1           32
+        0       kv      1     12:00:01      3    1            stored  3           -
+        0       kv      2     12:00:20      4    0            stored  2           16
+        0       kv      3     12:00:21      7    0            removed  2          -
+    """
+    again(sql, "12:00:10  resume  4  3  3  32  0.5  true", REFILL, events=events)
+    preemptions(sql, "0  12:00:00  12:01:00  1")
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        first_event_at  last_event_at  lost_batches  is_from_start  recompute_best  recompute_high  refill_best  refill_high
+        12:00:01        12:00:21       2             false          127.0           296.3           192.0        448.0
+        """
+    )
+
+
+def test_what_a_tier_gave_back_is_among_the_blocks_stored_again(sql):
+    again(sql, REFILL)
+    hits = [
+        "0  external_prefix_hits  -  12:00:00  12:01:00  60  false",
+        "0  external_prefix_hits  -  12:01:00  12:02:00  40  false",
+    ]
+    sql.given("core.counter_intervals", COUNTED + "\n".join(hits))
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        is_from_start  refill_low  refill_best  refill_high
+        true           0.0         46.0         92.0
+        """
+    )
+
+
+# Retractions ----------------------------------------------------------------------------------------------------------------
+
+
+def retracted(sql, *events):
+    sql.given("engine_events", "\n".join(["engine  happened_at  event  count", *events]))
+
+
+def test_a_retraction_log_prices_victims_by_their_share_of_the_full_pool(sql):
+    """Where the log says what a retraction freed, that is the answer, and the share only its upper bound."""
+    sql.given(
+        "core.engines",
+        """
+        engine  engine_kind  kv_capacity_tokens
+        0       sglang       10000
+        1       sglang       10000
+        2       sglang       10000
+        """,
+    )
+    sql.given(
+        "core.engine_states",
+        """
+        engine  sampled_at  origin  running  kv_usage_ratio
+        0       12:00:00    log     10       0.95
+        0       12:00:10    log     9        0.9
+        0       12:00:20    log     1        0.89
+        0       12:00:30    log     0        0.95
+        1       12:00:00    log     10       0.95
+        1       12:00:10    log     9        0.9
+        """,
+    )
+    freed = "{}  12:00:0{}  retraction_freed_tokens  {}"
+    retracted(
+        sql,
+        "0  12:00:01  retraction  2",
+        "0  12:00:02  retraction  1",
+        "0  12:00:03  context_shift  9",
+        "1  12:00:01  retraction  3",
+        freed.format(1, 1, 900),
+        freed.format(1, 2, 100),
+        "2  12:00:01  retraction  3",
+        freed.format(2, 1, 1000),
+    )
+    assert (
+        sql.rows("core.recompute_retractions")
+        == """
+        engine  method          rung  tokens_low  tokens_best  tokens_high  preemptions_best
+        0       retraction_log  4     0           2193.75      2925         3
+        1       retraction_log  3     800         1000         2925         3
+        2       retraction_log  3     800         1000         1200         3
+        """
+    )
+
+
+def test_none_logged_is_none_where_each_would_have_been(sql):
+    sql.given(
+        "core.engines",
+        """
+        engine  engine_kind
+        0       sglang
+        1       llamacpp
+        2       vllm
+        3       sglang
+        """,
+    )
+    preemptions(sql, *(f"{engine}  12:00:00  12:01:00  {int(engine == 3)}" for engine in range(4)))
+    assert (
+        sql.rows("core.recompute_retractions")
+        == """
+        engine  method         rung  tokens_low  tokens_best  tokens_high  preemptions_high
+        0       no_preemption  3     0           0            0            0
+        1       no_preemption  3     0           0            0            0
+        """
+    )
+    assert [row["assumptions"].split()[0] for row in sql.rows("core.recompute_retractions").dicts()] == ["The", "llama.cpp"]
+
+
+def test_what_prefill_computed_is_new_or_for_a_victim_and_never_less_than_none(sql):
+    sql.given(
+        "core.counter_intervals",
+        COUNTED
+        + """0  realtime_tokens           mode=prefill_compute  12:00:00  12:01:00  900  false
+             0  realtime_tokens           mode=decode           12:00:00  12:01:00  500  false
+             0  prefill_effective_tokens  mode=input            12:00:00  12:01:00  600  false
+             0  prefill_effective_tokens  mode=device_hit       12:00:00  12:01:00  50   false
+             0  realtime_tokens           mode=prefill_compute  12:01:00  12:02:00  100  false
+             1  realtime_tokens           mode=prefill_compute  12:00:00  12:01:00  90   false
+             1  prefill_effective_tokens  mode=input            12:00:00  12:01:00  100  false
+             2  realtime_tokens           mode=prefill_compute  12:00:00  12:01:00  90   false
+             2  retracted_input_tokens    -                     12:00:00  12:01:00  90   false""",
+    )
+    preemptions(sql, "0  12:00:00  12:01:00  2", "0  12:01:00  12:02:00  1")
+    assert (
+        sql.rows("core.recompute_retractions")
+        == """
+        engine  method                     rung  tokens_low  tokens_best  tokens_high  preemptions_low
+        0       retraction_counters_exact  1     400         400          400          3
+        1       retraction_counters_exact  1     0           0            0            -
+        """
+    )
+
+
+# Refills from counters ------------------------------------------------------------------------------------------------------
+
+
+def test_of_a_pool_whose_size_is_not_known_no_refill_can_be_told(sql):
+    """That all of it would have fitted is not known either."""
+    counters = (
+        COUNTED + "0  prompt_tokens  -  12:00:00  12:01:00  900  false\n0  generation_tokens  -  12:00:00  12:01:00  101  false"
+    )
+    sql.given("core.counter_intervals", counters)
+    sql.given("core.engines", "engine  engine_kind  kv_capacity_tokens\n0  vllm  -")
+    assert [row["method"] for row in sql.rows("core.recompute_estimates").dicts() if row["kind"] == "prefix_refill"] == []
+    sql.given("core.engines", "engine  engine_kind  kv_capacity_tokens\n0  vllm  1000")
+    told = [row for row in sql.rows("core.recompute_estimates").dicts() if row["kind"] == "prefix_refill"]
+    assert [(row["method"], row["tokens_low"], row["tokens_best"], row["tokens_high"]) for row in told] == [
+        ("capacity_bound", 0, None, 1)
+    ]
+    sql.given("core.engines", "engine  engine_kind  kv_capacity_tokens\n0  vllm  1001")
+    told = [row for row in sql.rows("core.recompute_estimates").dicts() if row["kind"] == "prefix_refill"]
+    assert [(row["method"], row["tokens_best"], row["tokens_high"]) for row in told] == [("pool_never_full", 0, 0)]
