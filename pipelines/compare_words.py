@@ -7,18 +7,14 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from pipelines.charts import language
+from pipelines import pages
 from pipelines.compare import ALPHA, Change, Comparison, Move, listed, told
 from pipelines.digest import WIDTH
 from pipelines.resampling import LEVEL
 from pipelines.texttable import aligned, printable
 
-PAGE = Path(__file__).with_name("report_page")
 SCHEMA_VERSION = 1
 TITLES = {
     "supports": "Supports a cache-capacity diagnosis",
@@ -196,30 +192,17 @@ def as_json(comparison: Comparison) -> str:
 
 def page(comparison: Comparison) -> str:
     """One HTML file that asks for nothing and runs nothing."""
-    environment = Environment(
-        loader=FileSystemLoader(PAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["arrows"] = lambda words: words.replace(" -> ", "\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}")
-    return environment.get_template("compare.html").render(
-        comparison=comparison,
-        title=TITLES[comparison.conclusion],
-        headline=headline(comparison),
-        changes=changes(comparison),
-        workload=workload(comparison),
-        rows=list(zip(comparison.moves, table(comparison), strict=True)),
-        bars=bars(comparison),
-        level=f"{LEVEL:.0%}",
-        style=(PAGE / "page.css").read_text(encoding="utf-8"),
-        tones={
-            "ink": language.INK,
-            "soft": language.SOFT,
-            "hair": language.HAIR,
-            "grid": language.GRID,
-            "paper": language.PAPER,
-            "work": language.WORK,
-            "work-soft": language.WORK_SOFT,
-            "look-alike": language.LOOK_ALIKE,
-            **{event.key.replace("_", "-"): event.tone for event in language.EVENTS},
+    return pages.html(
+        "compare.html",
+        {
+            "comparison": comparison,
+            "title": TITLES[comparison.conclusion],
+            "headline": headline(comparison),
+            "changes": changes(comparison),
+            "workload": workload(comparison),
+            "rows": list(zip(comparison.moves, table(comparison), strict=True)),
+            "bars": bars(comparison),
+            "level": f"{LEVEL:.0%}",
         },
     )
 

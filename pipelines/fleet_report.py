@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines import report
+from pipelines import pages
 from pipelines.charts import language
 from pipelines.charts.language import CALM, count, duration, percent
 from pipelines.config import Config
@@ -57,30 +57,26 @@ def page(con: duckdb.DuckDBPyConnection, day: date) -> str:
     changes = _rows(con, "from fleet.changes")
     trends = _rows(con, "from fleet.trends where is_unusual order by not is_workload desc, run, engine, measure")
     totals = _rows(con, "from fleet.totals order by dimension <> 'fleet', dimension, engines_under_pressure desc, member")
-    return (
-        report.environment(is_html=True)
-        .get_template(TEMPLATE)
-        .render(
-            day=day,
-            title=_title(totals),
-            numbers=_numbers(totals),
-            wasteful=[row for row in engines if row["wasted_gpu_seconds_best"]][:MOST_WASTEFUL],
-            widest=max((row["wasted_gpu_seconds_best"] or 0 for row in engines), default=0),
-            turned=_turned(changes),
-            most_turned=MOST_TURNED,
-            unusual=[_unusual(row) for row in trends if not row["is_workload"]][:MOST_UNUSUAL],
-            unusual_of={(row["run"], row["engine"]) for row in trends},
-            episodes=_rows(con, f"from fleet.episodes order by position limit {MOST_EPISODES}"),
-            groups=totals[1:],
-            calendar=_calendar(con, day),
-            untold=[row for row in engines if row["verdict"] in (None, "insufficient_evidence")],
-            engines=engines,
-            named=_named(engines),
-            duration_of=duration,
-            verdicts=language.VERDICTS,
-            style=(report.PAGE / "page.css").read_text(encoding="utf-8"),
-            tones=report.tones_by_name(),
-        )
+    return pages.html(
+        TEMPLATE,
+        {
+            "day": day,
+            "title": _title(totals),
+            "numbers": _numbers(totals),
+            "wasteful": [row for row in engines if row["wasted_gpu_seconds_best"]][:MOST_WASTEFUL],
+            "widest": max((row["wasted_gpu_seconds_best"] or 0 for row in engines), default=0),
+            "turned": _turned(changes),
+            "most_turned": MOST_TURNED,
+            "unusual": [_unusual(row) for row in trends if not row["is_workload"]][:MOST_UNUSUAL],
+            "episodes": _rows(con, f"from fleet.episodes order by position limit {MOST_EPISODES}"),
+            "groups": totals[1:],
+            "calendar": _calendar(con, day),
+            "untold": [row for row in engines if row["verdict"] in (None, "insufficient_evidence")],
+            "engines": engines,
+            "named": _named(engines),
+            "duration_of": duration,
+            "verdicts": language.VERDICTS,
+        },
     )
 
 
@@ -124,7 +120,11 @@ def _numbers(totals: Sequence[Row]) -> list[dict[str, str]]:
         _number("Preemptions", count(whole["preemptions_best"]), ""),
         _number("Recomputed tokens", language.short(whole["recomputed_tokens_best"]), tokens),
         _number("GPU time wasted", duration(whole["wasted_gpu_seconds_best"]), ", ".join(filter(None, (spread, known)))),
-        *([_number("That cost", f"${cost:,.2f}", "recomputation and refill together")] if cost is not None else []),
+        *(
+            [_number("That cost", f"${cost:,.2f}" if cost >= 0.995 else f"${cost:.2g}", "recomputation and refill together")]
+            if cost is not None
+            else []
+        ),
         _number("Cannot be told", _engines(whole["engines_not_told"]), "whose inputs do not show it"),
     ]
 

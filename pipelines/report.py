@@ -1,34 +1,26 @@
 """The report: one HTML file that needs no network, from one `analysis.duckdb`; and the same in Markdown for a ticket.
 
-The page is `report_page/page.html` with its style and script beside it; this module gathers what it says. Everything from an
-input passes through Jinja's escaping on its way into HTML and through `script_json` on its way into a script element, and the
-page forbids, by its own policy, any script but its two and any request at all. No number is computed here that a query in
-`pipelines.charts` or below does not give.
+The page is `report_page/page.html` with its style and script beside it, made safe by `pipelines.pages`; this module gathers what
+it says. No number is computed here that a query in `pipelines.charts` or below does not give.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from altair.utils.schemapi import debug_mode
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from pipelines import pages
 from pipelines.charts import engines, language, lengths, pauses, pool, prefixes, queues, requests, sweep, timeline, waste
 from pipelines.charts.bundle import vega
 from pipelines.charts.data import Data, Row, first, total
 from pipelines.charts.figure import Figure
 from pipelines.charts.language import CALM, PREEMPTION, QUEUEING, RECOMPUTATION, between, count, duration, percent, short
+from pipelines.pages import sentence
 
-PAGE = Path(__file__).with_name("report_page")
 BEHIND_THE_NUMBERS = (  # what stands above the fold, as anyone can ask for it
     ("the verdicts", "from verdicts order by is_primary desc, severity desc, window_start"),
     ("preemptions", "from preemptions order by engine"),
@@ -46,7 +38,6 @@ class Number:
     label: str
     event: language.Event
     value: str
-    unit: str = ""
     spread: str = ""
     remarks: Sequence[str] = ()
     scale: tuple[float, float, float] | None = None  # low, best, high in percent of the widest
@@ -66,30 +57,26 @@ def write_report(analysis: Path, out: Path, *, anonymize: bool = False) -> None:
 def write_markdown(analysis: Path, out: Path, *, anonymize: bool = False) -> None:
     """Write the same verdict, numbers and advice as Markdown, for a ticket."""
     with Data.open(analysis, anonymize=anonymize) as data:
-        out.write_text(environment(is_html=False).get_template("summary.md").render(contents(data)), encoding="utf-8")
+        out.write_text(pages.environment(is_html=False).get_template("summary.md").render(contents(data)), encoding="utf-8")
 
 
 def page(data: Data) -> str:
     """The whole HTML page."""
     figures = drawn(data)
-    scripts = {"vega": vega(), "behaviour": (PAGE / "page.js").read_text(encoding="utf-8")}
+    scripts = {"vega": vega(), "behaviour": (pages.FOLDER / "page.js").read_text(encoding="utf-8")}
     specs = {each.key: each.spec for each in figures.values() if each.spec is not None}
-    return (
-        environment(is_html=True)
-        .get_template("page.html")
-        .render(
-            contents(data),
-            figures=figures,
-            pause_causes=pauses.by_cause(data),
-            longest_pauses=pauses.longest(data),
-            sweep_levels=sweep.levels(data),
-            style=(PAGE / "page.css").read_text(encoding="utf-8"),
-            scripts=scripts,
-            policy=policy(scripts.values()),
-            specs=script_json(specs),
-            tones=script_json(language.dark_tones()),
-            tones_by_name=tones_by_name(),
-        )
+    return pages.html(
+        "page.html",
+        contents(data)
+        | {
+            "figures": figures,
+            "pause_causes": pauses.by_cause(data),
+            "longest_pauses": pauses.longest(data),
+            "sweep_levels": sweep.levels(data),
+            "specs": pages.script_json(specs),
+            "tones": pages.script_json(language.dark_tones()),
+        },
+        scripts,
     )
 
 
@@ -142,7 +129,6 @@ def contents(data: Data) -> dict[str, Any]:
         "left_out": [row["source"] for row in data.rows("from data_quality where flag = 'not_recognised' order by source")],
         "knees": sweep.knees_of(data),
         "sources": data.rows("select * from sources order by lines_not_understood desc nulls last, source limit 200"),
-        "version": version("kvpressure"),
         "language": language,
         "waste_kinds": language.WASTE_KINDS,
         "verdict_words": language.VERDICTS,
@@ -153,7 +139,7 @@ def contents(data: Data) -> dict[str, Any]:
 
 
 def numbers(data: Data) -> list[Number]:
-    """The four numbers above the fold: preemptions, tokens processed again, time queued, answers paused."""
+    """The four numbers above the fold: preemptions, tokens processed again, time queued, answers that preemption paused."""
     return [_preemptions(data), _recomputed(data), _queued(data), _paused(data)]
 
 
@@ -176,7 +162,7 @@ def _recomputed(data: Data) -> Number:
     remarks = [f"Refilled after prefix eviction, apart from these: {count(refilled)}"] if refilled else []
     if best is None:
         spread = f"{short(low)} to {short(high)}" if low is not None and high is not None else ""
-        reason = _sentence(language.reason_untold(rows[0] if rows else {}))
+        reason = sentence(language.reason_untold(rows[0] if rows else {}))
         return Number("Tokens recomputed", RECOMPUTATION, language.NOT_KNOWN, spread=spread, remarks=[reason, *remarks])
     if len(rows) == 1 and rows[0]["share_best"] is not None:
         shares = between(rows[0]["share_low"], rows[0]["share_high"], percent)
@@ -210,12 +196,13 @@ def _paused(data: Data) -> Number:
         f"{language.word(words, row['cause']).name}: {count(row['requests'])} paused, {duration(row['longest_s'])} at most"
         for row in others[:2]
     ]
+    label = "Paused by preemption"
     if by_preemption:
-        told = f"By preemption: {duration(by_preemption['total_s'])} in all, {duration(by_preemption['longest_s'])} at most"
-        return Number("Answers paused", PREEMPTION, count(by_preemption["requests"]), remarks=[told, *remarks])
+        told = f"{duration(by_preemption['total_s'])} in all, {duration(by_preemption['longest_s'])} at most"
+        return Number(label, PREEMPTION, count(by_preemption["requests"]), remarks=[told, *remarks])
     if pauses.is_watched(data):
-        return Number("Answers paused", PREEMPTION, "0", remarks=["None by preemption.", *remarks])
-    return Number("Answers paused", PREEMPTION, language.NOT_KNOWN, remarks=remarks or ["No input has the time of each token."])
+        return Number(label, PREEMPTION, "0", remarks=remarks)
+    return Number(label, PREEMPTION, language.NOT_KNOWN, remarks=remarks or ["No input has the time of each token."])
 
 
 def _scale(low: float | None, best: float | None, high: float | None) -> tuple[float, float, float] | None:
@@ -230,7 +217,7 @@ def _scale(low: float | None, best: float | None, high: float | None) -> tuple[f
 
 def missing(data: Data, verdicts: Sequence[Row]) -> list[str]:
     """What to record next time, the worst verdict's wish first; each once."""
-    wishes = [wish for row in verdicts for wish in row["missing"] or []]
+    wishes = list(language.wishes(verdicts))
     wishes += [
         f"Preemptions could not be counted: {language.reason_untold(row)}."
         for row in data.rows("from preemptions where count_best is null")
@@ -292,75 +279,3 @@ def _windows_of(verdicts: Iterable[Row], event: language.Event | None) -> list[R
         and row["verdict"] not in CALM
         and language.word(language.VERDICTS, row["verdict"]).event is event
     ][:12]
-
-
-# HTML
-
-
-def script_json(value: Any) -> str:
-    """JSON that may stand inside a script element whatever texts are in it."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def policy(scripts: Iterable[str]) -> str:
-    """The page's Content-Security-Policy: these scripts and no other, and no request to anywhere."""
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts)
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def tones_by_name() -> dict[str, language.Tone]:
-    """The tones that the style sheet knows by name."""
-    paper = {
-        "ink": language.INK,
-        "soft": language.SOFT,
-        "hair": language.HAIR,
-        "grid": language.GRID,
-        "paper": language.PAPER,
-        "work": language.WORK,
-        "work-soft": language.WORK_SOFT,
-        "look-alike": language.LOOK_ALIKE,
-    }
-    return paper | {event.key.replace("_", "-"): event.tone for event in language.EVENTS}
-
-
-def environment(*, is_html: bool) -> Environment:
-    """The templates of `report_page/`, with the filters they use; what they are given is escaped where they make HTML."""
-    environment = Environment(
-        loader=FileSystemLoader(PAGE),
-        autoescape=is_html,  # noqa: S701 - Markdown has escaping of its own: the filter `md`
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "count": count,
-        "short": short,
-        "percent": percent,
-        "duration": duration,
-        "milliseconds": language.finite,
-        "spoken": lambda key: (key or "").replace("_", " "),
-        "sentence": _sentence,
-        "md": _markdown,
-    }
-    environment.globals |= {"between": between, "window": language.window, "word": language.word, "day": _day}
-    return environment
-
-
-def _sentence(text: str | None) -> str:
-    """With a full stop at its end."""
-    stripped = (text or "").strip()
-    return stripped if not stripped or stripped.endswith((".", "!", "?", ":")) else f"{stripped}."
-
-
-def _markdown(text: Any) -> str:
-    """Text as one line of Markdown that shows it as it is, also inside a table."""
-    return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", " ".join(str(text or "").split()))
-
-
-def _day(at: datetime | None) -> str:
-    return f"{at.day} {at:%B %Y}" if at else ""

@@ -162,8 +162,3 @@ def _text(text: str, place: float | str, **mark: Any) -> alt.Chart:
     return base.mark_text(**{"text": text, "baseline": "bottom", "fontSize": 12, **mark}).encode(
         x=alt.value(place), y=alt.value(-7)
     )
-
-
-def by_word(words: dict[str, language.Word], keys: Sequence[str]) -> alt.Scale:
-    """A colour scale over keys, in the tones of their words."""
-    return alt.Scale(domain=list(keys), range=[language.word(words, key).tone.light for key in keys])

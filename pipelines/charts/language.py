@@ -11,7 +11,8 @@ What does not belong here: data, queries, or any particular chart.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -46,7 +47,7 @@ PAPER = Tone("#FFFFFF", "#14171A", 233)
 WORK = Tone("#3E4A56", "#C6CED6", 251)  # useful work: tokens generated, requests running
 WORK_SOFT = Tone("#AAB4BE", "#5E6A75", 243)  # useful work of the second kind: prompt tokens, prefill
 LOOK_ALIKE = Tone("#8A7B6A", "#A89B8B", 138)  # something else that slows answers: none of the five
-UNTOLD = Tone("#7FA3BF", "#6F93AF", 110)  # queueing and prefill where no input tells them apart
+UNTOLD = Tone("#7FA3BF", "#6F93AF", 110)  # what no input tells: queue or prefill, why an answer paused
 
 PREEMPTION = Event(
     "preemption",
@@ -102,7 +103,7 @@ class Word:
     @property
     def in_a_sentence(self) -> str:
         """The name in small letters; `KV room` keeps its capitals."""
-        return self.name if self.name[:2].isupper() else self.name[0].lower() + self.name[1:]
+        return self.name if self.name.split(" ")[0][1:].isupper() else self.name[0].lower() + self.name[1:]
 
 
 VERDICTS = {
@@ -137,12 +138,12 @@ PAUSE_CAUSES = {
     "preemption": Word("Preemption", PREEMPTION.tone, PREEMPTION),
     "prefill_interference": Word("Prefill interference", LOOK_ALIKE),
     "engine_pause": Word("Engine-wide pause", LOOK_ALIKE),
-    "unknown": Word("Cause not told", WORK_SOFT),
+    "unknown": Word("Cause not told", UNTOLD),
 }
 WASTE_KINDS = {
     "preemption_recompute": Word("Recomputed after preemption", RECOMPUTATION.tone, RECOMPUTATION),
     "prefix_refill": Word("Refilled after prefix eviction", PREFIX_EVICTION.tone, PREFIX_EVICTION),
-    "offload_restore": Word("Restored from offload", OFFLOAD.tone, OFFLOAD),
+    "offload_restore": Word("Restored from offload, not computed again", OFFLOAD.tone, OFFLOAD),
 }
 
 
@@ -209,6 +210,7 @@ def config() -> dict[str, Any]:
 
 NOT_KNOWN = "not known"
 NO_INPUT = "no input"
+NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|(?:ms|s|min|h|k|M|G)\b)")  # the space in `40 ms`: no line should break there
 
 
 def count(value: float | None) -> str:
@@ -268,6 +270,23 @@ def reason_untold(row: Mapping[str, Any]) -> str:
     """Why a number is not known, or only bounded."""
     words = told_by(row)
     return "no input tells it" if words == NO_INPUT else f"told only by {words}" if row.get("told_by") else words
+
+
+def wishes(verdicts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """What each verdict lacked, each once; with the name and time of the verdict where it is not the run's own."""
+    told: set[str] = set()
+    for row in verdicts:
+        name = word(VERDICTS, row["verdict"]).name
+        when = f", {window(row['window_start'], row['window_end'])}" if row["window_start"] else ""
+        for wish in row["missing"] or []:
+            if wish not in told:
+                told.add(wish)
+                yield wish if row["is_primary"] else f"{name}{when}. {wish}"
+
+
+def source_name(source: str, engines: Iterable[Mapping[str, Any]]) -> str:
+    """What a note on the data is about: a file by its name, an engine as one: its name may be `0`."""
+    return f"engine {source}" if any(row["engine"] == source for row in engines) else source
 
 
 def clock(at: datetime | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import altair as alt
 
 from pipelines.charts import language
 from pipelines.charts.data import RUN_SPAN, Data, Row
-from pipelines.charts.figure import Entry, Figure, by_word, finished, named, time_axis, view_window
+from pipelines.charts.figure import Entry, Figure, finished, named, time_axis, view_window
 from pipelines.charts.language import PAUSE_CAUSES, count, duration
 
 QUERY = """\
@@ -41,7 +42,12 @@ group by cause
 order by total_s desc nulls last, cause"""
 
 LONGEST = 15
-SHAPES = (("circle", "●"), ("square", "■"), ("diamond", "◆"), ("triangle-up", "▲"))  # beside colour, for eyes that see none
+SHAPES = {  # beside colour, for eyes that see none
+    "preemption": ("circle", "●"),
+    "engine_pause": ("square", "■"),
+    "prefill_interference": ("diamond", "◆"),
+}
+NO_CAUSE = ("triangle-up", "▲")
 
 
 def figure(data: Data) -> Figure:
@@ -62,7 +68,9 @@ def figure(data: Data) -> Figure:
         return figure
     worded = [{**row, "name": language.word(PAUSE_CAUSES, row["cause"]).name, "who": _who(row)} for row in rows]
     keys = [row["cause"] for row in causes if row["cause"]]
-    names = [language.word(PAUSE_CAUSES, key).name for key in keys]
+    words = [language.word(PAUSE_CAUSES, key) for key in keys]
+    shapes = [SHAPES.get(key, NO_CAUSE) for key in keys]
+    names = [word.name for word in words]
     chart = (
         alt.Chart(named("rows"))
         .mark_point(filled=True, size=46, opacity=0.72, clip=True)
@@ -72,14 +80,10 @@ def figure(data: Data) -> Figure:
                 "duration_s:Q",
                 title="pause, s (log)",
                 scale=alt.Scale(type="log", nice=True),
-                axis=alt.Axis(grid=True, format="~g", tickCount=4),
+                axis=alt.Axis(grid=True, format="~g", values=_ticks([row["duration_s"] for row in rows])),
             ),
-            color=alt.Color("name:N", legend=None, scale=alt.Scale(domain=names, range=by_word(PAUSE_CAUSES, keys).range)),
-            shape=alt.Shape(
-                "name:N",
-                legend=None,
-                scale=alt.Scale(domain=names, range=[SHAPES[number % 4][0] for number in range(len(names))]),
-            ),
+            color=alt.Color("name:N", legend=None, scale=alt.Scale(domain=names, range=[word.tone.light for word in words])),
+            shape=alt.Shape("name:N", legend=None, scale=alt.Scale(domain=names, range=[shape for shape, _ in shapes])),
             tooltip=[
                 alt.Tooltip("who:N", title="Request"),
                 alt.Tooltip("name:N", title="Cause"),
@@ -91,11 +95,14 @@ def figure(data: Data) -> Figure:
         .properties(height=220, width=560)
         .add_params(*view_window(data.rows(RUN_SPAN), "from_at", "to_at"))
     )
-    legend = [
-        Entry(language.word(PAUSE_CAUSES, key).name, language.word(PAUSE_CAUSES, key).tone, SHAPES[number % 4][1])
-        for number, key in enumerate(keys)
-    ]
+    legend = [Entry(word.name, word.tone, glyph) for word, (_, glyph) in zip(words, shapes, strict=True)]
     return replace(figure, legend=legend, spec=finished(chart, {"rows": worded}, figure.alt))
+
+
+def _ticks(seconds: Sequence[float]) -> list[float]:
+    """1, 2, 5 and their tenfolds around the values: an axis of a logarithm marks what lies between at random."""
+    low, high = math.floor(math.log10(min(seconds))), math.ceil(math.log10(max(seconds)))
+    return [float(f"{step}e{power}") for power in range(low, high + 1) for step in (1, 2, 5)]
 
 
 def is_watched(data: Data) -> bool:
@@ -118,6 +125,11 @@ def longest(data: Data) -> list[Row]:
     ]
 
 
+def is_told(cause: str | None) -> bool:
+    """Whether a pause's cause is known."""
+    return cause not in (None, "unknown")
+
+
 def _who(row: Row) -> str:
     """How a request is named: its id, or the file and its place in it."""
     place = f"{row['source_file']} #{row['request_index']}" if row["request_index"] is not None else (row["source_file"] or "")
@@ -127,7 +139,7 @@ def _who(row: Row) -> str:
 def _answer(causes: Sequence[Row]) -> str:
     told = []
     for row in causes[:3]:
-        name = language.word(PAUSE_CAUSES, row["cause"]).in_a_sentence
         requests = f"{count(row['requests'])} request{'' if row['requests'] == 1 else 's'}"
-        told.append(f"{requests} paused by {name}, {duration(row['total_s'])} in all, {duration(row['longest_s'])} at most.")
+        by = f"by {language.word(PAUSE_CAUSES, row['cause']).in_a_sentence}" if is_told(row["cause"]) else "for a cause not told"
+        told.append(f"{requests} paused {by}, {duration(row['total_s'])} in all, {duration(row['longest_s'])} at most.")
     return " ".join(told)

@@ -9,7 +9,7 @@ import altair as alt
 
 from pipelines.charts import language
 from pipelines.charts.data import RUN_SPAN, Data, Row
-from pipelines.charts.figure import Entry, Figure, amount_axis, finished, layered, named, time_axis, view_window
+from pipelines.charts.figure import Entry, Figure, amount_axis, finished, header, layered, named, time_axis, view_window
 from pipelines.charts.language import GRID, HAIR, WORK, WORK_SOFT, Tone, percent
 
 QUERY = """\
@@ -74,7 +74,9 @@ def figure(data: Data) -> Figure:
     )
     if not parts:
         return replace(figure, legend=())
-    chart = layered(_stack(parts), height=110).add_params(*view_window(data.rows(RUN_SPAN), "from_at", "to_at"))
+    chart = layered(_stack(parts), *header("Share of the KV pool, %"), height=110).add_params(
+        *view_window(data.rows(RUN_SPAN), "from_at", "to_at")
+    )
     return replace(figure, spec=finished(chart, {"rows": rows}, figure.alt))
 
 

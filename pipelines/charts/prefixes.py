@@ -55,6 +55,9 @@ order by bucket_at, prefix_hit_percent"""
 
 
 WATCHED = "select 1 as one from waste where kind = 'prefix_refill' and method like 'kv_events%' limit 1"
+RESTORED = (
+    "select 1 as one from waste where kind = 'offload_restore' and tokens_best > 0 limit 1"  # KV events tell it from no refill
+)
 
 
 def figure(data: Data) -> Figure:
@@ -67,10 +70,11 @@ def figure(data: Data) -> Figure:
     is_watched = has["evicted_tokens"] or bool(data.rows(WATCHED))
     evicted = sum(row["evicted_tokens"] or 0 for row in rows)
     refilled = sum(row["refilled_tokens"] or 0 for row in rows)
+    again = "restored or refilled" if data.rows(RESTORED) else "refilled"
     figure = Figure(
         key="prefixes",
         question="Were cached prefixes still there when they were asked for?",
-        answer=_answer(rows, evicted, refilled, is_known=is_watched),
+        answer=_answer(rows, evicted, refilled, again) if is_watched else _hits(rows),
         query=QUERY,
         rows=len(rows),
         needs="/metrics (prefix_cache_queries_total and _hits_total) for hits; KV events (--kv-events-config) for evictions",
@@ -93,7 +97,7 @@ def figure(data: Data) -> Figure:
     if has_load:
         panels.append(_load(time_axis("bucket_at", labels=is_last)))
     if evicted or refilled:
-        panels.append(_reclaimed(time_axis("bucket_at")))
+        panels.append(_reclaimed(time_axis("bucket_at"), again))
     if not panels:
         return figure
     chart = alt.vconcat(*panels).add_params(*view_window(data.rows(RUN_SPAN), "from_at", "to_at"))
@@ -113,7 +117,7 @@ def _load(x: alt.X) -> alt.LayerChart:
     return layered(area, *header("KV pool held by active requests, %"), height=60)
 
 
-def _reclaimed(x: alt.X) -> alt.LayerChart:
+def _reclaimed(x: alt.X, again: str) -> alt.LayerChart:
     """Tokens in reclaimed blocks as faint bars, the part that was asked for again in front."""
     base = alt.Chart(named("rows"))
     return layered(
@@ -123,7 +127,7 @@ def _reclaimed(x: alt.X) -> alt.LayerChart:
         base.mark_rect(color=PREFIX_EVICTION.tone.light, clip=True).encode(
             x=x, x2="bucket_end", y=_y("refilled_tokens"), y2=alt.datum(0), tooltip=_tooltip()
         ),
-        *header("Tokens reclaimed", [Entry("reclaimed", WORK_SOFT), Entry("refilled", PREFIX_EVICTION.tone)]),
+        *header("Tokens", [Entry("reclaimed", WORK_SOFT), Entry(again, PREFIX_EVICTION.tone)]),
         height=90,
     )
 
@@ -144,13 +148,14 @@ def _tooltip() -> list[alt.Tooltip]:
     ]
 
 
-def _answer(rows: Sequence[Row], evicted: float, refilled: float, *, is_known: bool) -> str:
+def _hits(rows: Sequence[Row]) -> str:
     ratios = [row["prefix_hit_percent"] for row in rows if row["prefix_hit_percent"] is not None]
-    hits = (
-        f"Between {percent(min(ratios) / 100)} and {percent(max(ratios) / 100)} of looked-up tokens were found." if ratios else ""
-    )
-    if not is_known:
-        return hits
+    if not ratios:
+        return ""
+    return f"Between {percent(min(ratios) / 100)} and {percent(max(ratios) / 100)} of looked-up tokens were found."
+
+
+def _answer(rows: Sequence[Row], evicted: float, refilled: float, again: str) -> str:
     gone = f"{count(evicted)} tokens of cached blocks were reclaimed" if evicted else "No cached block was reclaimed"
-    again = f", {count(refilled)} of them asked for again and refilled." if evicted else "."
-    return f"{hits} {gone}{again}".strip()
+    asked = f", {count(refilled)} of them asked for again and {again}." if evicted else "."
+    return f"{_hits(rows)} {gone}{asked}".strip()

@@ -31,9 +31,11 @@ PARTS: dict[str, tuple[str, Tone]] = {
     "decode": ("Streaming", WORK),
     "paused": ("Paused by preemption", PREEMPTION.tone),
     "rebuild": ("Rebuilding what preemption took", RECOMPUTATION.tone),
-    "slowed": ("Paused, other cause", LOOK_ALIKE),
+    "slowed": ("Paused, another cause", LOOK_ALIKE),
+    "untold": ("Paused, cause not told", UNTOLD),
 }
-PAUSES = ("paused", "rebuild", "slowed")
+PAUSES = ("paused", "rebuild", "slowed", "untold")
+LEAST_SEEN = 0.002  # of the axis: what is shorter is no pixel wide, and not in the key
 
 TIME_QUERY = """\
 with paused as (
@@ -41,10 +43,11 @@ with paused as (
         source_file,
         request_index,
         request_id,
-        sum(duration_s) as away_s,
-        least(coalesce(sum(rebuild_s), 0), away_s) as rebuild_s,
+        sum(duration_s) filter (where cause = 'preemption') as away_s,
+        least(sum(rebuild_s) filter (where cause = 'preemption'), away_s) as rebuild_s,
+        sum(duration_s) filter (where cause not in ('preemption', 'unknown')) as slowed_s,
+        sum(duration_s) filter (where coalesce(cause, 'unknown') = 'unknown') as untold_s,
     from stalls
-    where cause = 'preemption'
     group by all
 ),
 
@@ -58,8 +61,10 @@ requests as (
             epoch(requests.finished_at - requests.first_token_at),
             epoch(requests.finished_at - requests.arrived_at) - requests.ttft_s
         ) as streaming_s,
-        paused.away_s,
-        paused.rebuild_s,
+        least(coalesce(paused.away_s, 0), streaming_s) as away_s,
+        least(coalesce(paused.rebuild_s, 0), away_s) as rebuild_s,
+        least(coalesce(paused.slowed_s, 0), streaming_s - away_s) as slowed_s,
+        least(coalesce(paused.untold_s, 0), streaming_s - away_s - slowed_s) as untold_s,
     from core.requests
     left join paused
         on paused.source_file is not distinct from requests.source_file
@@ -84,9 +89,11 @@ select
     avg(queue_s) as queue,
     avg(first_s) as first,
     avg(prefill_s) as prefill,
-    avg(greatest(streaming_s - coalesce(away_s, 0), 0)) as decode,
-    avg(least(coalesce(away_s - rebuild_s, 0), streaming_s)) as paused,
-    avg(least(coalesce(rebuild_s, 0), streaming_s)) as rebuild,
+    avg(streaming_s - away_s - slowed_s - untold_s) as decode,
+    avg(away_s - rebuild_s) as paused,
+    avg(rebuild_s) as rebuild,
+    avg(slowed_s) as slowed,
+    avg(untold_s) as untold,
 from ranked
 group by tenth
 order by tenth"""
@@ -134,6 +141,8 @@ lanes as (  -- those who paused longest, and as many who streamed on
         lane,
         min(arrived_at) as arrived_at,
         coalesce(any_value(paused_s), 0) as paused_s,
+        count(*) over () as of_requests,
+        count(*) filter (where any_value(paused_s) > 0) over () as of_paused,
         row_number() over (
             partition by coalesce(any_value(paused_s), 0) > 0
             order by
@@ -164,7 +173,12 @@ parts as (
     union all
     select lane, 'decode', coalesce(first_token_at, arrived_at + to_seconds(ttft_s)), finished_at from requests
     union all
-    select lane, case when cause = 'preemption' then 'paused' else 'slowed' end, started_at, ended_at from pauses
+    select
+        lane,
+        case when cause = 'preemption' then 'paused' when coalesce(cause, 'unknown') = 'unknown' then 'untold' else 'slowed' end,
+        started_at,
+        ended_at,
+    from pauses
     union all  -- what was lost is computed again at the end of the pause
     select lane, 'rebuild', ended_at - to_seconds(rebuild_s), ended_at from pauses where rebuild_s > 0
 )
@@ -173,6 +187,8 @@ select
     lane,
     lanes.arrived_at,
     lanes.paused_s,
+    lanes.of_requests,
+    lanes.of_paused,
     part,
     greatest(started_at, from_at) as started_at,
     least(ended_at, to_at) as ended_at,
@@ -182,7 +198,7 @@ from parts
 join lanes using (lane)
 cross join episode
 where ended_at > from_at and started_at < to_at
-order by lanes.arrived_at, lane, part in ('paused', 'slowed'), part = 'rebuild', started_at
+order by lanes.arrived_at, lane, part in ('paused', 'slowed', 'untold'), part = 'rebuild', started_at
 limit 2000"""
 
 
@@ -197,7 +213,8 @@ def time(data: Data) -> Figure:
         rows=len(rows),
         needs="per-request times: spans (--otlp-traces-endpoint) or a benchmark result with details",
     )
-    parts = [part for part in PARTS if any(row.get(part) for row in rows)]
+    most = max((row["whole_s"] for row in rows), default=0)
+    parts = [part for part in PARTS if any((row.get(part) or 0) > LEAST_SEEN * most for row in rows)]
     if not parts:
         return figure
     tenths = [{**row, "group": f"{10 * row['tenth'] - 10}–{10 * row['tenth']}"} for row in rows]  # noqa: RUF001 - a range
@@ -240,12 +257,11 @@ def time(data: Data) -> Figure:
 def lanes(data: Data) -> Figure:
     """One lane for each request around the worst episode: queued, prefilled, streaming, paused."""
     rows = data.rows(LANES_QUERY)
-    paused = {row["lane"] for row in rows if row["part"] == "paused"}
     names = list(dict.fromkeys(row["lane"] for row in rows))
     figure = Figure(
         key="lanes",
         question="Who was stopped in the worst episode, and who streamed on?",
-        answer=_lanes_answer(rows, names, paused),
+        answer=_lanes_answer(rows, names) if rows or _has_episode(data) else "Nothing was under pressure: there is no episode.",
         query=LANES_QUERY,
         rows=len(rows),
         needs="per-request times: a benchmark result with details, best together with spans (--otlp-traces-endpoint)",
@@ -253,6 +269,8 @@ def lanes(data: Data) -> Figure:
     if not rows:
         return figure
     parts = [part for part in PARTS if any(row["part"] == part for row in rows)]
+    least_s = LEAST_SEEN * (rows[0]["to_at"] - rows[0]["from_at"]).total_seconds()
+    seen = [p for p in parts if any(r["part"] == p and (r["ended_at"] - r["started_at"]).total_seconds() > least_s for r in rows)]
     place = {name: number for number, name in enumerate(names)}
     worded = [
         {
@@ -291,7 +309,7 @@ def lanes(data: Data) -> Figure:
     ]
     chart = layered(*bars, height=15 * len(names)).add_params(*view_window(rows, "from_at", "to_at"))
     spec = finished(chart, {"rows": worded}, figure.alt, is_linked=False)  # its window is the episode's own
-    return replace(figure, legend=[Entry(*PARTS[part]) for part in parts], spec=spec)
+    return replace(figure, legend=[Entry(*PARTS[part]) for part in seen], spec=spec)
 
 
 def _time_answer(rows: Sequence[Row]) -> str:
@@ -303,9 +321,18 @@ def _time_answer(rows: Sequence[Row]) -> str:
     return f"The slowest tenth took {duration(slowest['whole_s'])} on average: {percent(share)} of it {name}."
 
 
-def _lanes_answer(rows: Sequence[Row], names: Sequence[str], paused: set[str]) -> str:
+def _has_episode(data: Data) -> bool:
+    calm = ", ".join(f"'{verdict}'" for verdict in language.CALM)  # names of our own
+    return not data.rows("from verdicts") or bool(data.rows(f"from verdicts where verdict not in ({calm}) limit 1"))
+
+
+def _lanes_answer(rows: Sequence[Row], names: Sequence[str]) -> str:
+    """How many were there and how many preemption paused; not all of either are drawn."""
     if not rows:
         return ""
     window = language.window(rows[0]["from_at"], rows[0]["to_at"])
-    kept = count(len(names) - len(paused))
-    return f"{window} UTC: {count(len(paused))} of the requests shown were paused by preemption, {kept} were not."
+    number, paused = rows[0]["of_requests"], rows[0]["of_paused"]
+    requests = f"{count(number)} request{'' if number == 1 else 's'}"
+    which = ": those paused longest, and others" if paused else ""
+    drawn = f" {count(len(names))} of them are drawn{which}." if len(names) < number else ""
+    return f"{window} UTC: preemption paused {count(paused) if paused else 'none'} of {requests}.{drawn}"

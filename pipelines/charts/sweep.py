@@ -9,7 +9,7 @@ import altair as alt
 
 from pipelines.charts.data import Data, Row
 from pipelines.charts.figure import Chart, Entry, Figure, amount_axis, finished, header, layered, named
-from pipelines.charts.language import AXIS_EXTENT, INK, PREEMPTION, QUEUEING, WORK, WORK_SOFT, Tone
+from pipelines.charts.language import AXIS_EXTENT, INK, PREEMPTION, WORK, Tone
 
 FEWEST_LEVELS = 3  # of fewer there is nothing to see that the table does not say
 PANEL_HEIGHT = 74
@@ -51,8 +51,8 @@ class Panel:
 
 PANELS = (
     Panel("Useful tokens per second", "useful_tokens_per_s", WORK),
-    Panel("Longest wait of a request (95th percentile; 99th from sums), s", "tail_s", QUEUEING.tone),
-    Panel("KV pool held by active requests, at most, %", "kv_usage_percent", WORK_SOFT, most=100),
+    Panel("Longest wait of a request (95th percentile; 99th from sums), s", "tail_s", WORK),
+    Panel("KV pool held by active requests, at most, %", "kv_usage_percent", WORK, most=100),
     Panel("Preemptions", "preemptions", PREEMPTION.tone, is_bar=True),
 )
 

@@ -72,7 +72,7 @@ order by severity desc nulls last, engine, step_at"""
 WINDOWS = """\
 select engine, verdict, window_start, window_end, severity, confidence, is_primary, summary
 from verdicts
-where window_start is not null and (is_primary or severity >= 10 or verdict = 'healthy')
+where window_start is not null and (is_primary or severity > 0 or verdict = 'healthy')
 order by coalesce(is_primary, false) desc, severity desc nulls last, window_start, engine, verdict
 limit 400"""
 
@@ -84,7 +84,7 @@ class Series:
     column: str
     name: str
     tone: Tone
-    mark: str = "line"  # line, soft_line, area, bar, stack
+    mark: str = "line"  # line, dashed, area, bar, stack
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,12 @@ PANELS = (
     ),
     Panel(
         "Time to first token, s",
-        (Series("ttft_p99_s", "p99", QUEUEING.tone), Series("ttft_p50_s", "median", SOFT, "soft_line")),
+        (Series("ttft_p99_s", "p99", WORK), Series("ttft_p50_s", "median", SOFT, "dashed")),
         "/metrics histograms, spans or a benchmark result with details",
     ),
     Panel(
         "Time between tokens, ms",
-        (Series("itl_p99_ms", "p99", PREEMPTION.tone), Series("itl_p50_ms", "median", SOFT, "soft_line")),
+        (Series("itl_p99_ms", "p99", WORK), Series("itl_p50_ms", "median", SOFT, "dashed")),
         "/metrics histograms or a benchmark result with details",
     ),
     Panel(
@@ -136,12 +136,13 @@ PANELS = (
     ),
     Panel(
         "Busy and useful, %",
-        (Series("useful_percent", "useful tokens", WORK), Series("gpu_percent", "GPU busy", SOFT, "soft_line")),
+        (Series("useful_percent", "useful tokens", WORK), Series("gpu_percent", "GPU busy", SOFT, "dashed")),
         "GPU utilization (DCGM or nvidia-smi) beside /metrics",
         48,
         percent=True,
     ),
 )
+DASH = [3, 2]
 MATTERS = 20  # severity of 100 from which a window is shaded
 OPTIONAL = ("Busy and useful, %",)  # not missed where no input carries it
 
@@ -210,7 +211,7 @@ def draw(
     known = [series for series in panel.series if _has(rows, series)]
     layers += [_series(base, series, x, panel, rows) for series in known if series.mark != "stack"]
     layers += [headroom(base, [series.column for series in known], is_stacked=bool(stacked))] if not panel.percent else []
-    layers += header(panel.title, [Entry(series.name, series.tone) for series in known] if len(known) > 1 else ())
+    layers += _title(panel, known, rows)
     if pointer is not None and brush is not None:
         band = base.mark_rect(clip=True, color=language.INK.light).encode(
             x=x,
@@ -224,6 +225,14 @@ def draw(
     return layered(*layers, height=panel.height)
 
 
+def _title(panel: Panel, known: Sequence[Series], rows: Sequence[Row]) -> list[alt.Chart]:
+    """The panel's title line: with a key where it can hold several series, and a word where all of them are nothing."""
+    seen = [series for series in known if any(row[series.column] for row in rows)]
+    title = panel.title if seen else f"{panel.title}: none"
+    entries = [Entry(each.name, each.tone, "╌" if each.mark == "dashed" else "■") for each in seen or known]
+    return header(title, entries if len(panel.series) > 1 else ())
+
+
 def _series(base: alt.Chart, series: Series, x: alt.X, panel: Panel, rows: Sequence[Row]) -> alt.Chart:
     is_flat = not any(row[each.column] for row in rows for each in panel.series)
     fixed = [0, 104] if panel.percent else [0, 1] if is_flat else None
@@ -233,13 +242,15 @@ def _series(base: alt.Chart, series: Series, x: alt.X, panel: Panel, rows: Seque
         title=None,
         scale=scale,
         axis=amount_axis(
-            extent=language.AXIS_EXTENT, values=[0, 50, 100] if panel.percent else None, count=2 if panel.height < 60 else 3
+            extent=language.AXIS_EXTENT,
+            values=[0, 50, 100] if panel.percent else [0] if is_flat else None,
+            count=2 if panel.height < 60 else 3,
         ),
     )
     tone = series.tone.light
     marks = {
         "line": lambda: base.mark_line(color=tone, clip=True, point=alt.OverlayMarkDef(size=9, color=tone, filled=True)),
-        "soft_line": lambda: base.mark_line(color=tone, clip=True, strokeWidth=1.1, opacity=0.9),
+        "dashed": lambda: base.mark_line(color=tone, clip=True, strokeWidth=1.3, strokeDash=DASH, strokeCap="butt"),
         "area": lambda: base.mark_area(
             clip=True, color=tone, opacity=0.22, line={"color": tone, "strokeWidth": 1.6}, interpolate="step-after"
         ),
@@ -382,12 +393,16 @@ def _has(rows: Sequence[Row], series: Series) -> bool:
 
 
 def _answer(rows: Sequence[Row], windows: Sequence[Row]) -> str:
-    events = [window for window in windows if window["verdict"] not in language.CALM and (window["severity"] or 0) >= MATTERS]
+    events = [window for window in windows if window["verdict"] not in language.CALM]
     if not rows:
         return ""
     if not events:
-        return "No window with pressure that matters."
+        return "No pressure in any window."
     told = events[0]  # the verdict of the run, or the worst of its windows where none is its verdict
     name = language.word(language.VERDICTS, told["verdict"]).name
-    more = f" {len(events) - 1} other window{'s' if len(events) > 2 else ''} held something." if len(events) > 1 else ""
-    return f"{name}, {language.window(told['window_start'], told['window_end'])} UTC.{more}"
+    again = sum(each["verdict"] == told["verdict"] for each in events) - 1
+    more = f", and {'once more' if again == 1 else f'{again} more times'}" if again else ""
+    others = dict.fromkeys(each["verdict"] for each in events if each["verdict"] != told["verdict"])
+    beside = ", ".join(language.word(language.VERDICTS, each).in_a_sentence for each in others)
+    when = language.window(told["window_start"], told["window_end"])
+    return f"{name}, {when} UTC{more}.{f' Beside it: {beside}.' if beside else ''}"

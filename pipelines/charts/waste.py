@@ -64,7 +64,7 @@ def _bars(rows: Sequence[Row]) -> alt.LayerChart:
     base = alt.Chart(named("rows"))
     y = alt.Y("label:N", sort=in_order("place"), title=None, axis=None)
     color = alt.Color("tone:N", scale=None, legend=None)
-    x = alt.X("tokens_high:Q", title="tokens processed again", axis=amount_axis(count=5), scale=alt.Scale(zero=True))
+    x = alt.X("tokens_high:Q", title="tokens", axis=amount_axis(count=5), scale=alt.Scale(zero=True))
     best = [  # Vega warns of marks without data
         base.mark_tick(thickness=5, height=20, color=PAPER.light).encode(x="tokens_best:Q", y=y),
         base.mark_tick(thickness=2.5, height=20).encode(x="tokens_best:Q", y=y, color=color),

@@ -155,9 +155,9 @@
     document.querySelector(".toolbar").hidden = false;
     const [fromInput, toInput] = [document.getElementById("from"), document.getElementById("to")];
     const typed = () => {
-      const midnight = Date.parse(`${day(state.from ?? whole()[0])}T00:00:00Z`);
-      const [from, to] = [fromInput, toInput].map((input) => midnight + (input.valueAsNumber || 0));
-      if (fromInput.value && toInput.value) show(from, to > from ? to : to + 86400000);
+      const midnight = `${day(state.from ?? whole()[0])}T`;
+      const [from, to] = [fromInput, toInput].map(({ value }) => Date.parse(`${midnight}${value.trim().padStart(value.trim().length < 6 ? 5 : 8, "0")}Z`));
+      if (from >= 0 && to >= 0 && fromInput.validity.valid && toInput.validity.valid) show(from, to > from ? to : to + 86400000);
     };
     for (const input of [fromInput, toInput]) input.addEventListener("change", typed);
     timeline.addEventListener("pointerdown", () => {

@@ -136,7 +136,7 @@ def test_the_screen_fits_a_terminal_and_the_page_runs_nothing():
     assert "max_num_seqs 32 -> 9, nothing else; preemptions 149 -> 0; supports a" in text(found)
     html = page(replace(found, before="<script>alert(1)</script>"))
     assert "<script" not in html
-    assert "default-src 'none'" in html
+    assert "default-src &#39;none&#39;; script-src &#39;none&#39;" in html
     assert '"conclusion": "supports"' in as_json(found)
 
 

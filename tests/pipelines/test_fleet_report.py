@@ -28,7 +28,7 @@ def test_the_page_says_who_was_under_pressure_and_what_changed_on_the_day_it_tur
         2026-01-01  chat-1  0       chat          healthy     0         0                        0               24
         """,
     )
-    said = page(fleet)
+    said = page(fleet).replace("\N{NO-BREAK SPACE}", " ")
     assert "1 of 2 engines was under pressure." in said
     assert "<code>64</code> to <code>256</code>" in said
     assert "2 h of 48 h observed" in said.replace('</p><p class="remark">', " ")

@@ -12,7 +12,7 @@ import duckdb
 import jsonschema
 import pytest
 
-from pipelines import report
+from pipelines import pages, report
 from pipelines.charts import language, requests, timeline
 from pipelines.charts.data import TABLES, Data
 from pipelines.charts.picture import verdict_png, write_timeline
@@ -158,7 +158,7 @@ def test_a_queue_that_was_watched_and_stayed_empty_is_none_and_not_unknown(tmp_p
     monkeypatch.setattr(report, "vega", lambda: "")
     words = written(synthetic.analysis(tmp_path, afterwards="delete from queue_time"), tmp_path).words
     assert "With a queue 0 s" in words
-    assert "No queue was seen. Nothing to draw." in words
+    assert "No queue was seen." in words
     blind = "delete from queue_time; update timeline set waiting = null"
     assert "With a queue Cannot be told" in written(synthetic.analysis(tmp_path / "blind", afterwards=blind), tmp_path).words
 
@@ -177,7 +177,7 @@ def test_the_caption_of_the_timeline_names_the_verdict_though_another_window_is_
     graver = "update verdicts set severity = 99 where verdict = 'prefill_interference'"
     with Data.open(synthetic.analysis(tmp_path, afterwards=graver)) as data:
         answer = report.drawn(data)["timeline"].answer
-    assert answer.startswith("Preemption, 13:09:10 to 13:11:10 UTC. 2 other windows")
+    assert answer.startswith("Preemption, 13:09:10 to 13:11:10 UTC. Beside it: prefill interference, ")
 
 
 def test_hostile_text_stays_text(tmp_path):
@@ -196,7 +196,7 @@ def test_the_policy_names_the_two_scripts_and_allows_no_request(tmp_path):
     page = written(synthetic.analysis(tmp_path), tmp_path)
     policy = next(value for name, value in page.attributes if name == "content" and "default-src" in value)
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
-    assert policy == report.policy(page.scripts[2:])
+    assert policy == pages.policy(page.scripts[2:])
     assert "unsafe-eval" not in policy
     assert not [value for name, value in page.attributes if name in ("src", "href") and not value.startswith("#")]
 
