@@ -227,3 +227,99 @@ def test_waste_has_a_price_where_there_is_one(sql, price, cost):
         1000.0       0.5         1.0               {cost}
         """
     )
+
+
+ESTIMATED = "engine  kind  method  tokens_low  tokens_best  tokens_high  is_used\n"
+
+
+def test_shares_are_of_all_tokens_and_an_average_token_s_time_is_the_most_it_can_cost(sql):
+    """900 prompt tokens and 101 generated, one of them with the prompt: 1,000 useful. Of the intervals only the first was busy
+    throughout and computed: 100 tokens in 10 s on two GPUs.
+    """
+    sql.given("core.engines", "engine  tensor_parallel_size\n0  2")
+    sql.run = type(sql.run)("test", gpu_cost_usd_per_hour=36.0)
+    rows = [
+        f"0  {signal}  {labels}  12:00:{start}  12:00:{start + 10}  {delta}  false"
+        for start, (local, generated, stepped) in {10: (40, 60, 10), 20: (855, 36, 10), 40: (0, 0, 5), 30: (5, 5, 0)}.items()
+        for signal, labels, delta in [
+            ("prompt_tokens_by_source", "source=local_compute", local),
+            ("prompt_tokens_by_source", "source=local_cache_hit", 5000),
+            ("prompt_tokens", "-", 7000),
+            ("generation_tokens", "-", generated),
+            ("iteration_tokens_count", "-", stepped),
+        ]
+    ]
+    rows.append("0  ttft_s_count  -  12:00:10  12:00:20  1  false")
+    sql.given(
+        "core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta  is_reset", *rows])
+    )
+    states = [
+        f"0  12:00:{second}  metrics  {running}" for second, running in zip((10, 20, 30, 40, 50), (1, 2, 0, 1, 1), strict=True)
+    ]
+    sql.given("core.engine_states", "\n".join(["engine  sampled_at  origin  running", *states]))
+    sql.given("core.requests", "request_key  engine  input_tokens  output_tokens\na  0  99000  9000")
+    sql.given(
+        "core.recompute_estimates",
+        ESTIMATED
+        + """0  preemption_recompute  replay     100   250   500   true
+             0  preemption_recompute  kv_events  1     2     3     false
+             0  prefix_refill         kv_events  0     50    200   true
+             0  offload_restore       tier_log   1000  1000  1000  true""",
+    )
+    assert (
+        sql.rows("marts.waste")
+        == """
+        kind                  share_low  share_best  share_high  gpu_seconds_low  gpu_seconds_best  gpu_seconds_high  cost_best
+        offload_restore       -          -           -           -                -                 -                 -
+        preemption_recompute  0.091      0.200       0.333       0.0              50.0              100.0             0.5
+        prefix_refill         0.000      0.040       0.160       0.0              10.0              40.0              0.1
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "intervals", "seconds"),
+    [
+        (10_000, 10, (1.0, 2.0, 6.0)),  # 10 ms a step and 1 ms a token, of 50,000 tokens in 100 s
+        (10_000, 9, (0.0, 3.673, 5.510)),  # of 49,000 in 90 s: too few to tell a slope from
+        (5_000, 10, (0.0, 2.667, 4.0)),  # 2 ms a token would be more than an average one takes, 1.33 ms
+    ],
+)
+def test_a_token_costs_what_one_more_in_a_step_does_where_busy_intervals_tell(sql, first, intervals, seconds):
+    sql.given("core.engines", "engine  engine_kind\n0  vllm")
+    rows, states = [], ["0  12:00:00  metrics  3"]
+    for number, steps in enumerate([500, 100, 200, 300, 400, 500, 600, 700, 800, 900][:intervals]):
+        tokens = first - 10 * steps if first == 10_000 else first + 5 * steps
+        start, end = (f"12:{second // 60:02}:{second % 60:02}" for second in (10 * number, 10 * number + 10))
+        for signal, delta in [("iteration_tokens_count", steps), ("generation_tokens", 400), ("prompt_tokens", tokens - 400)]:
+            rows.append(f"0  {signal}  -  {start}  {end}  {delta}  false")
+        states.append(f"0  {end}  metrics  3")
+    sql.given(
+        "core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta  is_reset", *rows])
+    )
+    sql.given("core.engine_states", "\n".join(["engine  sampled_at  origin  running", *states]))
+    sql.given("core.recompute_estimates", ESTIMATED + "0  preemption_recompute  replay  1000  2000  3000  true")
+    [row] = sql.rows("marts.waste").dicts()
+    assert [row[f"gpu_seconds_{bound}"] for bound in ("low", "best", "high")] == pytest.approx(seconds, rel=1e-3)
+
+
+def test_without_counters_the_recorded_requests_are_the_useful_tokens(sql):
+    """Each is its prompt and its answer less the token that came with the prompt; those that failed gave nothing."""
+    sql.given("core.engines", "engine  engine_kind\n0  vllm")
+    sql.given(
+        "core.requests",
+        """
+        request_key  engine  input_tokens  output_tokens
+        a            0       100           11
+        b            0       200           0
+        c            0       50            50
+        """,
+    )
+    sql.given("core.recompute_estimates", ESTIMATED + "0  preemption_recompute  kv_events  209  209  209  true")
+    assert (
+        sql.rows("marts.waste")
+        == """
+        share_best  gpu_seconds_best  gpu_seconds_high
+        0.500       -                 -
+        """
+    )

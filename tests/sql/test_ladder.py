@@ -1,0 +1,248 @@
+"""The ladder of evidence, rung by rung: what each method says of its inputs, when it has holes, and what answers in the end."""
+
+import pytest
+
+ENGINE = """
+    engine  engine_kind  kv_capacity_tokens  block_size
+    0       vllm         10000               16
+"""
+COUNTED = "engine  signal  labels  interval_start  interval_end  delta  is_reset\n"
+FULL = """
+    engine  sampled_at  origin   running  kv_usage_ratio
+    0       12:00:00    metrics  10       0.95
+    0       12:00:10    metrics  9        0.9
+    0       12:00:20    metrics  5        0.5
+    0       12:00:30    metrics  4        0.49
+    0       12:00:40    metrics  0        0.95
+"""
+
+
+def told(sql, *columns, kind="preemption_recompute"):
+    return [
+        tuple(row[column] for column in columns) for row in sql.rows("core.recompute_estimates").dicts() if row["kind"] == kind
+    ]
+
+
+def used(sql, *columns, kind="preemption_recompute"):
+    return [row[1:] for row in told(sql, "is_used", *columns, kind=kind) if row[0]]
+
+
+def preemptions(sql, *counts):
+    rows = [f"0  12:0{number}:00  12:0{number + 1}:00  {count}" for number, count in enumerate(counts)]
+    sql.given("core.preemption_intervals", "\n".join(["engine  interval_start  interval_end  preemptions", *rows]))
+
+
+def kv_events(sql, **changed):
+    known = {
+        "lost_batches": 0, "is_from_start": True, "resumes_seen": 3, "resumes_unseen": 2,
+        "recompute_low": 80, "recompute_best": 90, "recompute_high": 99, "refill_low": 5, "refill_best": 6, "refill_high": 7, "stored_again": 160,
+    } | changed  # fmt: skip
+    sql.given("core.recompute_kv_events", "engine  " + "  ".join(known) + "\n0  " + "  ".join(map(str, known.values())))
+
+
+def replays(sql, *rows):
+    header = "engine  method  tokens_low  tokens_best  tokens_high  preemptions_low  preemptions_best  preemptions_high  reason"
+    sql.given("core.recompute_replays", "\n".join([header, *rows]))
+
+
+@pytest.mark.parametrize(
+    ("uncovered", "missing", "answers"), [(5, 5, "iteration_lines_with_counters"), (6, 0, "kv_events"), (0, 6, "kv_events")]
+)
+def test_iteration_lines_answer_where_nearly_all_steps_have_one(sql, uncovered, missing, answers):
+    """A twentieth of what was scheduled may be outside the scrapes, or have no line."""
+    sql.given("core.engines", ENGINE)
+    sql.given(
+        "core.recompute_iteration_lines",
+        f"""
+        engine  scheduled_tokens  useful_tokens  uncovered_tokens  missing_steps  tokens_low  tokens_best  tokens_high
+        0       100               40             {uncovered}       {missing}      50          60           70
+        """,
+    )
+    kv_events(sql)
+    assert used(sql, "method") == [(answers,)]
+    assert told(sql, "method", "rung", "tokens_low", "tokens_best", "tokens_high")[0] == (
+        "iteration_lines_with_counters", 1, 50, 60, 70,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_partial", "counts"),
+    [
+        ({}, False, (3, 5, 5)),
+        ({"resumes_unseen": "-"}, False, (3, 3, 6)),
+        ({"lost_batches": 1}, True, (3, 5, 5)),
+        ({"is_from_start": False}, True, (3, 5, 5)),
+    ],
+)
+def test_kv_events_answer_where_all_of_them_were_kept(sql, changed, is_partial, counts):
+    sql.given("core.engines", ENGINE)
+    kv_events(sql, **changed)
+    columns = ("method", "rung", "is_partial", "preemptions_low", "preemptions_best", "preemptions_high")
+    assert told(sql, *columns) == [("kv_events", 2, is_partial, *counts), ("not_told", 9, True, None, None, None)]
+    assert told(sql, *columns[:3], kind="prefix_refill") == [("kv_events", 2, is_partial)]
+    assert used(sql, "method") == [("kv_events",)]
+
+
+def test_replays_answer_before_the_bounds_that_counters_give(sql):
+    sql.given("core.engines", ENGINE)
+    replays(sql, "0  replay  1  2  3  4  5  6  -", "0  preemption_counter  2  3  4  5  6  7  -")
+    assert told(sql, "method", "rung", "tokens_low", "tokens_best", "tokens_high", "preemptions_high", "is_used") == [
+        ("replay", 3, 1, 2, 3, 6, True),
+        ("preemption_counter", 4, 2, 3, 4, 7, False),
+        ("not_told", 9, None, None, None, None, False),
+    ]
+
+
+def test_preemptions_that_nothing_replays_lost_at_most_all_that_the_victims_held(sql):
+    """An even share of the pool where it was all but full: 975 tokens on average, 1,000 at most."""
+    sql.given("core.engines", ENGINE)
+    sql.given("core.engine_states", FULL)
+    preemptions(sql, 4, 1)
+    replays(sql, "0  replay  -  -  -  -  -  -  no requests recorded", "0  preemption_counter  -  -  -  -  -  -  no histograms")
+    assert used(sql, "method", "rung", "tokens_low", "tokens_best", "tokens_high", "preemptions_best") == [
+        ("preemption_counter", 4, 0, 2437.5, 5000, 5)
+    ]
+    sql.given("core.engine_states", "engine  sampled_at\n0  12:00:00")
+    assert used(sql, "method") == [("not_told",)]
+    preemptions(sql, 0, 0)
+    assert used(sql, "method", "tokens_low", "tokens_best", "tokens_high") == [("preemption_counter", 0, 0, 0)]
+
+
+def test_what_is_known_of_vllm_s_scheduler_is_not_said_of_sglang(sql):
+    sql.given("core.engines", ENGINE.replace("vllm", "sglang"))
+    kv_events(sql)
+    replays(sql, "0  replay  1  2  3  4  5  6  -")
+    assert told(sql, "method") == [("not_told",)]
+
+
+def test_a_v0_warning_counts_up_to_its_restart(sql):
+    """Two lives of 51 and 1; each may have had 49 more. A victim held 950 tokens of the pool in use on average."""
+    sql.given("core.engines", ENGINE)
+    sql.given("core.engine_states", FULL.replace("0.95", "0.90"))
+    sql.given(
+        "engine_events",
+        """
+        engine  happened_at  source  line  event                         count
+        0       12:00:10     log     1     preemption_warning_recompute  1
+        0       12:00:40     log     2     preemption_warning_recompute  51
+        0       12:00:40     log     3     preemption_warning_swap       1
+        0       12:00:50     log     4     preemption_warning_swap       -
+        0       12:00:55     log     5     context_shift                 900
+        """,
+    )
+    columns = ("method", "rung", "tokens_low", "tokens_best", "tokens_high")
+    counts = ("preemptions_low", "preemptions_best", "preemptions_high")
+    [(method, rung, low, best, high, *counted)] = used(sql, *columns, *counts)
+    assert (method, rung, low, high, counted) == ("v0_log", 5, 0, 1_500_000, [52, 101, 150])
+    assert best == pytest.approx(101 * 10_000 * (0.9 / 10 + 0.9 / 9 + 0.5 / 5) / 3)
+
+
+def test_beside_a_tier_the_share_of_prompts_it_knew_is_what_was_computed_again(sql):
+    """Only while it gave prompts back: 600 computed less ten halves of a block, of which 400 in 1,000 were known."""
+    sql.given("core.engines", ENGINE.replace("10000", "1000"))
+    sql.given(
+        "core.counter_intervals",
+        COUNTED
+        + """0  prompt_tokens_by_source  source=local_compute         12:00:00  12:01:00  600  false
+             0  prompt_tokens_by_source  source=external_kv_transfer  12:00:00  12:01:00  390  false
+             0  external_prefix_hits     -                            12:00:00  12:01:00  400  false
+             0  generation_tokens        -                            12:00:00  12:01:00  200  false
+             0  ttft_s_count             -                            12:00:00  12:01:00  10   false
+             0  prompt_tokens_by_source  source=local_compute         12:01:00  12:02:00  300  false
+             0  external_prefix_hits     -                            12:01:00  12:02:00  0    false
+             0  generation_tokens        -                            12:01:00  12:02:00  100  false
+             0  ttft_s_count             -                            12:01:00  12:02:00  5    false""",
+    )
+    columns = ("method", "rung", "tokens_low", "tokens_best", "tokens_high")
+    assert used(sql, *columns, kind="prefix_refill") == [("counters_beside_tier", 6, 0, 208, 600)]
+    assert used(sql, *columns, kind="offload_restore") == [("external_hit_counter", 1, 400, 400, 400)]
+
+
+def test_tokens_by_source_tell_what_a_tier_gave_back_where_no_counter_of_hits_does(sql):
+    sql.given("core.engines", ENGINE)
+    sql.given(
+        "core.counter_intervals",
+        COUNTED
+        + """0  prompt_tokens_by_source  source=local_compute         12:00:00  12:01:00  600  false
+             0  prompt_tokens_by_source  source=external_kv_transfer  12:00:00  12:01:00  390  false""",
+    )
+    sql.given("core.tier_restores", "engine  method  rung  restored_tokens\n0  tier_log  3  77")
+    assert told(sql, "method", "tokens_best", "is_used", kind="offload_restore") == [
+        ("external_hit_counter", 390, True),
+        ("tier_log", 77, False),
+    ]
+
+
+def test_hits_in_the_cache_were_not_computed_and_so_nothing_was_written_over(sql):
+    sql.given("core.engines", ENGINE.replace("10000", "1000"))
+    sql.given(
+        "core.counter_intervals",
+        COUNTED
+        + """0  prompt_tokens         -  12:00:00  12:01:00  1500  false
+             0  prefix_hits           -  12:00:00  12:01:00  300   false
+             0  prefix_hits           -  12:01:00  12:02:00  250   false
+             0  generation_tokens     -  12:00:00  12:01:00  100   false""",
+    )
+    assert used(sql, "method", "tokens_best", "tokens_high", kind="prefix_refill") == [("capacity_bound", None, 50)]
+
+
+# How often -----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_counter_missed_after_its_last_scrape_is_expected_and_aborted_victims_are_possible(sql):
+    sql.given("core.engines", "engine  engine_kind\n0  vllm\n1  vllm\n2  vllm")
+    preemptions(sql, 3, 2)
+    sql.given(
+        "core.counter_intervals",
+        COUNTED
+        + """0  finished  finished_reason=abort  12:00:00  12:01:00  2  false
+             0  finished  finished_reason=stop   12:00:00  12:01:00  7  false
+             1  finished  finished_reason=abort  12:00:00  12:01:00  9  false""",
+    )
+    sql.given("request_lines", "request_id  event\na  aborted")  # of either engine
+    sql.given(
+        "core.recompute_estimates",
+        """
+        engine  kind                  method              rung  is_partial  preemptions_low  preemptions_best  preemptions_high
+        0       preemption_recompute  replay              3     false       5                6.6               8.2
+        0       preemption_recompute  preemption_counter  4     false       5                5                 7
+        0       preemption_recompute  kv_events           2     true        1                50                90
+        0       preemption_recompute  v0_log              1     false       1                60                95
+        0       prefix_refill         kv_events           2     false       1                70                99
+        1       preemption_recompute  kv_events           2     true        1                2                 4
+        1       preemption_recompute  v0_log              5     false       51               75.5              99.5
+        1       prefix_refill         kv_events           1     false       1                2                 4
+        2       preemption_recompute  not_told            9     true        -                -                 -
+        """,
+    )
+    assert (
+        sql.rows("marts.preemptions")
+        == """
+        engine  count_low  count_best  count_high  method
+        0       5.0        7.0         11.0        preemption_counter
+        1       51.0       76.0        100.0       v0_log
+        2       -          -           -           -
+        """
+    )
+
+
+def test_with_one_engine_the_log_s_aborted_requests_are_its_own(sql):
+    sql.given("core.engines", "engine  engine_kind\n0  vllm")
+    preemptions(sql, 1)
+    sql.given(
+        "request_lines",
+        """
+        request_id  event
+        a           aborted
+        a           aborted
+        b           aborted
+        c           started
+        """,
+    )
+    assert (
+        sql.rows("marts.preemptions")
+        == """
+        count_low  count_best  count_high
+        1.0        1.0         3.0
+        """
+    )
