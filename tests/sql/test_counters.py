@@ -113,14 +113,16 @@ def test_a_log_that_says_as_many_says_them_to_the_second(sql):
     )
 
 
-def test_a_log_that_says_fewer_than_all_series_of_the_counter_was_cut(sql):
-    sql.given("core.counter_intervals", INTERVALS)
-    events(sql, "0  12:00:03  retraction  -  4")
+def test_a_log_that_says_fewer_than_the_counter_in_all_was_cut(sql):
+    more = INTERVALS + "    0       preemptions        a=1     12:00:15        12:00:30      2      false\n"
+    sql.given("core.counter_intervals", more)
+    events(sql, "0  12:00:03  retraction  -  6")
     assert (
         sql.rows("core.preemption_intervals")
         == """
         engine  interval_start  interval_end  preemptions
         0       12:00:00        12:00:15      5
+        0       12:00:15        12:00:30      2
         """
     )
 
