@@ -374,10 +374,10 @@ def _intervals(counters: pl.DataFrame, histograms: pl.DataFrame, states: pl.Data
         .agg(pl.col("delta").sum())
         .iter_rows(named=True)
     }
-    buckets: dict[tuple[str, datetime], list[tuple[float, float]]] = {}
-    summed = histograms.group_by("signal", "interval_end", "le").agg(pl.col("delta").sum()).sort("signal", "interval_end", "le")
-    for row in summed.iter_rows(named=True):
-        buckets.setdefault((row["signal"], row["interval_end"]), []).append((row["le"], row["delta"]))
+    buckets: dict[tuple[str, datetime], list[tuple[float, float, float]]] = {}
+    keys = ("signal", "interval_end", "above", "le")
+    for signal, end, above, le, count in histograms.group_by(keys).agg(pl.col("delta").sum()).sort(keys).iter_rows():
+        buckets.setdefault((signal, end), []).append((above, le, count))
     in_flight = {row["sampled_at"]: row["running"] + row["waiting"] for row in states.iter_rows(named=True) if _is_load(row)}
     ends = sorted({end for signal, end in totals if signal == "generation_tokens"} & set(in_flight))
     return [
@@ -395,15 +395,18 @@ def _intervals(counters: pl.DataFrame, histograms: pl.DataFrame, states: pl.Data
     ]
 
 
-def _buckets(cumulative: Sequence[tuple[float, float]], longest: float) -> tuple[Bucket, ...]:
-    """Buckets of their own from cumulative counts; no request is longer than the model allows."""
-    low = before = 0.0
+def _buckets(counted: Sequence[tuple[float, float, float]], longest: float) -> tuple[Bucket, ...]:
+    """Buckets from their bounds and counts, in order; no request is longer than the model allows.
+
+    A count below 0 is taken from the buckets after it, so that all of them together count what the engine did.
+    """
+    owed = 0.0
     found = []
-    for le, count in cumulative:
-        if count > before:
+    for low, le, inside in counted:
+        count, owed = max(0.0, inside + owed), min(0.0, inside + owed)
+        if count:
             end = min(le, longest)
-            found.append(Bucket(low, max(low, end if end != float("inf") else 2 * max(low, 1.0)), round(count - before)))
-        low, before = le, max(before, count)
+            found.append(Bucket(low, max(low, end if end != float("inf") else 2 * max(low, 1.0)), round(count)))
     return tuple(found)
 
 

@@ -64,14 +64,14 @@ fits as (
 buckets as (
     select
         signal,
+        above,
         le,
-        sum(delta) as at_or_below,
-        coalesce(lag(le) over (partition by signal order by le), 0) as above,
-        coalesce(lag(sum(delta)) over (partition by signal order by le), 0) as below,
-        max(sum(delta)) over (partition by signal) as observations,
+        sum(sum(delta)) over (partition by signal order by le) as at_or_below,
+        at_or_below - sum(delta) as below,
+        sum(sum(delta)) over (partition by signal) as observations,
     from core.histogram_intervals
     where signal in ('ttft_s', 'itl_s', 'e2e_s', 'queue_s')
-    group by signal, le
+    group by signal, above, le
 ),
 
 quantiles as (

@@ -15,8 +15,9 @@ with counted as (
         intervals.engine,
         intervals.signal,
         time_bucket(to_seconds(sized.bucket_s), intervals.interval_end, timestamptz '1970-01-01 00:00:00+00') as bucket_at,
+        intervals.above,
         intervals.le,
-        sum(intervals.delta) as at_or_below,
+        sum(intervals.delta) as inside,
     from core.histogram_intervals as intervals
     inner join (select engine, any_value(bucket_s) as bucket_s from core.buckets group by engine) as sized using (engine)
     group by all
@@ -25,11 +26,11 @@ with counted as (
 bounded as (
     select
         *,
-        coalesce(lag(le) over bucket, 0) as above,
-        coalesce(lag(at_or_below) over bucket, 0) as below,
-        max(at_or_below) over (partition by engine, signal, bucket_at) as observations,
+        sum(inside) over (bucket order by le) as at_or_below,
+        at_or_below - inside as below,
+        sum(inside) over bucket as observations,
     from counted
-    window bucket as (partition by engine, signal, bucket_at order by le)
+    window bucket as (partition by engine, signal, bucket_at)
 )
 
 select

@@ -37,10 +37,12 @@ scrapes as (
 steps as (
     select
         *,
-        lag(sampled_at) over series as sampled_before,
-        lag(value) over series as value_before,
-    from samples
-    window series as (partition by engine, name, labels order by sampled_at)
+        lag(engine) over () is not distinct from engine
+        and lag(name) over () is not distinct from name
+        and lag(labels) over () is not distinct from labels as has_before,
+        if(has_before, lag(sampled_at) over (), null) as sampled_before,
+        if(has_before, lag(value) over (), null) as value_before,
+    from (from samples order by engine, name, labels, sampled_at)
 )
 
 select

@@ -1,23 +1,33 @@
--- Histogram buckets turned into what happened between two scrapes, safe against resets. Counts stay cumulative over `le`.
+-- Histogram buckets turned into what happened between two scrapes, safe against resets: how many observations fell into each.
 --
--- The largest table by far: nine samples of ten are buckets. The samples are sorted once, by the number of their series and time,
--- and each `over ()` then looks at the row before in that order; the same bucket in two inputs is kept once.
+-- Nine samples of ten are buckets, and few buckets count anything between two scrapes: only those are here. The samples are sorted
+-- once, by the number of their series and time, and each `over ()` then looks at the row before in that order; the same bucket in
+-- two inputs is kept once.
 --
 -- grain: engine, name, labels, le, interval_end
 -- column: engine         | Engine the series belongs to.
 -- column: signal         | Our word for it (sql/lib/signals.sql).
 -- column: name           | Exposed name without `_bucket`.
 -- column: labels         | Remaining labels.
--- column: le             | Upper bound of the bucket in our unit.
+-- column: above          | Lower bound of the bucket in our unit: the next lower one's `le`, 0 for the first.
+-- column: le             | Upper bound.
 -- column: interval_start | Scrape before.
 -- column: interval_end   | Scrape that first showed the new value.
--- column: delta          | Observations at or below `le` in the interval.
--- check:  delta >= 0 | A bucket that falls is a restart.
+-- column: delta          | Observations above `above`, up to `le`, in the interval. Below 0 only where the exposed buckets, which are cumulative, contradict each other.
 with buckets as (
-    select series.*, signals.signal, signals.name as histogram, series.le * signals.factor as bound,
+    select
+        series.*,
+        signals.signal,
+        signals.name as histogram,
+        dense_rank() over (order by series.engine, series.name, series.labels) as family,
+        coalesce(lag(series.le) over family, 0) * signals.factor as above,
+        series.le * signals.factor as bound,
     from staging.metric_series as series
     inner join signals() as signals on series.name = concat(signals.name, '_bucket') and signals.kind = 'histogram'
     where series.le is not null
+    window family as (
+        partition by series.engine, series.name, series.labels, series.source, series.instance, series.label, series.model order by series.le
+    )
 ),
 
 samples as (
@@ -45,18 +55,9 @@ begun as (
     from buckets
     inner join (select series, min(sampled_at) as sampled_at from samples group by series) as firsts using (series)
     left join scrapes on scrapes.engine = buckets.engine and scrapes.sampled_at = firsts.sampled_at
-)
+),
 
-select
-    begun.engine,
-    begun.signal,
-    begun.histogram as name,
-    begun.labels,
-    begun.bound as le,
-    coalesce(steps.sampled_before, begun.scrape_before) as interval_start,
-    steps.sampled_at as interval_end,
-    case when steps.value < steps.value_before then steps.value else steps.value - coalesce(steps.value_before, 0) end as delta,
-from (
+steps as (
     select
         *,
         if(lag(series) over () is not distinct from series, lag(sampled_at) over (), null) as sampled_before,
@@ -66,6 +67,45 @@ from (
         from (from samples order by series, sampled_at, part)
     )
     where not is_copy
-) as steps
-inner join begun using (part)
-where coalesce(steps.sampled_before, begun.scrape_before) is not null and within_window(steps.sampled_at)
+),
+
+-- where nothing was at or below a bound, nothing was below it
+counted as (
+    select
+        begun.part,
+        begun.series,
+        begun.family,
+        coalesce(steps.sampled_before, begun.scrape_before) as interval_start,
+        steps.sampled_at as interval_end,
+        case when steps.value < steps.value_before then steps.value else steps.value - coalesce(steps.value_before, 0) end as at_or_below,
+    from steps
+    inner join begun using (part)
+    where coalesce(steps.sampled_before, begun.scrape_before) is not null and within_window(steps.sampled_at) and at_or_below > 0
+),
+
+apart as (
+    select
+        part,
+        interval_start,
+        interval_end,
+        at_or_below - if(
+            lag(family) over () is not distinct from family and lag(interval_end) over () is not distinct from interval_end,
+            lag(at_or_below) over (),
+            0
+        ) as delta,
+    from (from counted order by family, interval_end, series)
+)
+
+select
+    buckets.engine,
+    buckets.signal,
+    buckets.histogram as name,
+    buckets.labels,
+    buckets.above,
+    buckets.bound as le,
+    apart.interval_start,
+    apart.interval_end,
+    apart.delta,
+from apart
+inner join buckets using (part)
+where apart.delta <> 0

@@ -24,7 +24,7 @@
 -- column: preemptions      | Preemptions counted in it; NULL where not exported.
 -- check:  slow_gaps <= gaps | A part of the whole.
 with counted as (
-    select engine, interval_start, interval_end, le, sum(delta) as at_or_below
+    select engine, interval_start, interval_end, above, le, sum(delta) as inside
     from core.histogram_intervals
     where signal = 'itl_s'
     group by all
@@ -33,12 +33,11 @@ with counted as (
 bounded as (
     select
         *,
-        coalesce(lag(le) over gap, 0) as above,
-        at_or_below - coalesce(lag(at_or_below) over gap, 0) as inside,
-        coalesce(lag(at_or_below) over gap, 0) as below,
-        max(at_or_below) over (partition by engine, interval_end) as gaps,
+        sum(inside) over (scrape order by le) as at_or_below,
+        at_or_below - inside as below,
+        sum(inside) over scrape as gaps,
     from counted
-    window gap as (partition by engine, interval_end order by le)
+    window scrape as (partition by engine, interval_end)
 ),
 
 medians as (

@@ -61,24 +61,11 @@ intervals as (
         and engine not in (select engine from requests)
 ),
 
-buckets as (
-    select engine, is_pressed, signal, le, sum(delta) as at_or_below
+inside as (
+    select engine, is_pressed, signal, if(isinf(le), above, (above + le) / 2) as middle_tokens, sum(delta) as requests,
     from intervals
     group by all
-),
-
-inside as (
-    select
-        engine,
-        is_pressed,
-        signal,
-        at_or_below - coalesce(lag(at_or_below) over bucket, 0) as requests,
-        case
-            when isinf(le) then lag(le) over bucket
-            else (coalesce(lag(le) over bucket, 0) + le) / 2
-        end as middle_tokens,
-    from buckets
-    window bucket as (partition by engine, is_pressed, signal order by le)
+    order by all
 ),
 
 exact as (

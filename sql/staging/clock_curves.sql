@@ -10,14 +10,10 @@
 -- column: utc_at   | Absolute time of the sample; NULL where it has a stamp without a zone.
 -- column: local_at | That stamp.
 -- column: value    | The quantity over all engines of the source.
-with samples as (
-    select source, 'running' as name, at_utc, at_local, running::double as value from raw.engine_samples
-    union all
-    select source, 'waiting', at_utc, at_local, waiting::double from raw.engine_samples
-    union all
+with curves as (
     select
-        source,
-        case split_part(if(suffix(name, '_total'), left(name, -6), name), ':', 2)
+        metric,
+        case split_part(if(suffix(spelled, '_total'), left(spelled, -6), spelled), ':', 2)
             when 'num_requests_running' then 'running'
             when 'num_running_reqs' then 'running'
             when 'num_requests_waiting' then 'waiting'
@@ -26,16 +22,25 @@ with samples as (
             when 'num_requests' then 'finished'
             when 'time_to_first_token_seconds_count' then 'first_tokens'
             when 'prompt_tokens' then 'prompt_tokens'
-        end,
-        at_utc,
-        null,
-        value,
-    from raw.metric_samples
-    where at_utc is not null and le is null
+        end as name,
+    -- any_value: what is asked of a name is asked once, and not of each of its samples
+    from (select name as metric, any_value(name) as spelled from raw.metric_samples where le is null group by name)
+    where name is not null
+),
+
+samples as (
+    select source, 'running' as name, at_utc, at_local, running::double as value from raw.engine_samples
+    union all
+    select source, 'waiting', at_utc, at_local, waiting::double from raw.engine_samples
+    union all
+    select samples.source, curves.name, samples.at_utc, null, samples.value
+    from raw.metric_samples as samples
+    inner join curves on curves.metric = samples.name
+    where samples.at_utc is not null and samples.le is null
 )
 
 select source, name, at_utc as utc_at, at_local as local_at, sum(value) as value,
 from samples
-where name is not null and value is not null and (at_utc is not null or at_local is not null)
+where value is not null and (at_utc is not null or at_local is not null)
 group by all
 order by source, name, utc_at nulls first, local_at nulls first

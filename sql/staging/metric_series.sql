@@ -16,17 +16,24 @@
 -- column: instance   | Server as the input names it.
 -- column: label      | Rank as the input names it.
 -- column: placed_at  | Time of the input's samples that carry none; NULL where any input has timed ones, which are then used alone.
-with described as (
+with carried as (
+    select source, instance, engine as label, model, name, labels, le
+    from raw.metric_samples
+    group by all
+    -- of the group and not of its samples, so that the texts are looked at once a series
+    having not (any_value(name) like 'sglang:%' and regexp_matches(any_value(labels), '(^|,)(tp|pp)_rank=[1-9]'))
+),
+
+described as (
     select
         carried.*,
         engine_names.engine,
         clocks.placed_at,
-    from (select distinct source, instance, engine as label, model, name, labels, le from raw.metric_samples) as carried
+    from carried
     left join staging.clocks using (source)
     left join staging.engine_names
         on engine_names.instance is not distinct from carried.instance
         and engine_names.label is not distinct from carried.label
-    where not (carried.name like 'sglang:%' and regexp_matches(carried.labels, '(^|,)(tp|pp)_rank=[1-9]'))
 )
 
 select

@@ -172,10 +172,14 @@ def test_what_the_metrics_saw():
 
 
 def test_buckets_stand_for_themselves_and_end_where_the_model_does():
-    assert _buckets([(10.0, 3.0), (20.0, 3.0), (50.0, 7.0)], 40.0) == (Bucket(0.0, 10.0, 3), Bucket(20.0, 40.0, 4))
-    assert _buckets([(10.0, 1.0), (float("inf"), 3.0)], float("inf")) == (Bucket(0.0, 10.0, 1), Bucket(10.0, 20.0, 2))
-    assert _buckets([(float("inf"), 3.0)], float("inf")) == (Bucket(0.0, 2.0, 3),)
-    assert _buckets([(10.0, 5.0), (20.0, 4.0), (30.0, 6.0)], 99.0) == (Bucket(0.0, 10.0, 5), Bucket(20.0, 30.0, 1))
+    inf = float("inf")
+    assert _buckets([(0.0, 10.0, 3.0), (20.0, 50.0, 4.0)], 40.0) == (Bucket(0.0, 10.0, 3), Bucket(20.0, 40.0, 4))
+    assert _buckets([(0.0, 10.0, 1.0), (10.0, inf, 2.0)], inf) == (Bucket(0.0, 10.0, 1), Bucket(10.0, 20.0, 2))
+    assert _buckets([(0.0, inf, 3.0)], inf) == (Bucket(0.0, 2.0, 3),)
+    assert _buckets([(0.0, 10.0, 5.0), (10.0, 20.0, -1.0), (20.0, 30.0, 2.0)], 99.0) == (
+        Bucket(0.0, 10.0, 5),
+        Bucket(20.0, 30.0, 1),
+    )
 
 
 def test_an_interval_needs_tokens_and_a_load():
@@ -184,7 +188,10 @@ def test_an_interval_needs_tokens_and_a_load():
     counters = pl.DataFrame([{"signal": name, "labels": "", "delta": value, "interval_end": AT} for name, value in names.items()])
     unseen = counters.with_columns(interval_end=pl.lit(later))
     histograms = pl.DataFrame(
-        [{"signal": "request_prompt_tokens", "interval_end": AT, "le": le, "delta": n} for le, n in ((50.0, 1.0), (100.0, 2.0))]
+        [
+            {"signal": "request_prompt_tokens", "interval_end": AT, "above": above, "le": above + 50.0, "delta": 1.0}
+            for above in (0.0, 50.0)
+        ]
     )
     states = pl.DataFrame({"sampled_at": [AT], "running": [3], "waiting": [2]})
     [found] = _intervals(pl.concat([counters, unseen]), histograms, states, ENGINE)
