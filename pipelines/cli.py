@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -243,7 +244,7 @@ def _analyze(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         sys.stdout.write((result.out / publish.SUMMARY).read_text())
     else:
-        print(digest.text(result.database, report=result.report, colour=_has_colour()))
+        print(digest.text(result.database, report=result.report, colour=_has_colour(), height=_height(digest.HEIGHT)))
     limit = FAIL_ON_SEVERITY.get(arguments.fail_on)
     return FAIL_ON if limit is not None and digest.worst_severity(result.database) >= limit else DONE
 
@@ -517,6 +518,11 @@ def _leave(*_: object) -> NoReturn:
 
 def _has_colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _height(otherwise: int) -> int:
+    """Lines that a terminal shows above its next prompt."""
+    return max(20, shutil.get_terminal_size((80, otherwise)).lines - 2) if sys.stdout.isatty() else otherwise
 
 
 if __name__ == "__main__":

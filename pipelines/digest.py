@@ -1,8 +1,9 @@
 """What the command line prints: an analysis on one screen, the line accounts of a parse, the formats.
 
 The verdict comes first, then its evidence, the run as small curves, cost, victims, remedy, and what could not be told. A screen
-is 80 columns by 40 lines: where there is more to say, the least of it stays out and the last line says so. Nothing is computed
-here that is not in `analysis.duckdb`; the report says the same with pictures, in the same words and colours (`charts.language`).
+is 80 columns wide and as high as the terminal, or 40 lines: where there is more to say, the least of it stays out and the last
+line says so. Nothing is computed here that is not in `analysis.duckdb`; the report says the same with pictures, in the same words
+and colours (`charts.language`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ CURVE = 44  # columns of a curve
 STEPS = "▁▂▃▄▅▆▇█"
 WORTH_A_WORD = 20  # severity of 100 from which a verdict beside the primary one is shown
 NAMES_SHOWN = 6  # of a list that may be long; the report and the tables have all
+JOINED = "\N{NO-BREAK SPACE}"  # between a number and its unit, while lines are made
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 NO_EVENT = ("healthy", "insufficient_evidence")
 
@@ -45,25 +47,26 @@ class Block:
 
 @dataclass(frozen=True)
 class Curve:
-    """One quantity of the timeline as a small curve: its column, its tone, and what is said of its values."""
+    """One quantity of the timeline as a small curve: its column, its tone, what is said of its values, and its scale."""
 
     label: str
     column: str
     tone: Tone
     reading: Callable[[Sequence[float]], str]
+    most: float | None = None  # of a share: its curve tells how full, not only how it went
 
 
 CURVES = (
-    Curve("KV pool", "kv_usage_ratio", WORK, lambda values: f"{percent(max(values))} at most"),
+    Curve("KV pool", "kv_usage_ratio", WORK, lambda values: f"{percent(max(values))} at most", most=1.0),
     Curve("waiting", "waiting", QUEUEING.tone, lambda values: f"{count(max(values))} at most"),
     Curve("preemptions", "preemptions", PREEMPTION.tone, lambda values: f"{count(sum(values))} in all"),
-    Curve("between tokens", "itl_p99_s", PREEMPTION.tone, lambda values: f"{duration(max(values))} at most"),
+    Curve("between tokens", "itl_p99_s", WORK, lambda values: f"{duration(max(values))} at most"),
 )
 Section = tuple[str, list[Block]]  # its title, or ""; without a block left it is not printed
 
 
-def text(database: Path, *, report: Path | None = None, colour: bool = False) -> str:
-    """One screen for an analysis."""
+def text(database: Path, *, report: Path | None = None, colour: bool = False, height: int = HEIGHT) -> str:
+    """One screen for an analysis, so many lines high."""
     with Result(database) as result:
         primary = result.rows("verdicts", "is_primary", "severity desc nulls last, engine")
         is_fleet = len(primary) > 1
@@ -78,7 +81,7 @@ def text(database: Path, *, report: Path | None = None, colour: bool = False) ->
             ("Could not be told", list(_untold(result))),
             ("Data quality", list(_quality(result))),
         ]
-    kept, left_out = _fitted(sections, HEIGHT - 2)
+    kept, left_out = _fitted(sections, height - 2)
     if report is not None and report.exists():
         more = f"\n  {count(left_out)} more lines of this are in it, and in summary.md beside it." if left_out else ""
         kept.append(f"Report: {report}{more}")  # a path is not broken over lines: it is there to be copied
@@ -192,7 +195,7 @@ def _heading(row: Row, *, is_named: bool, colour: bool) -> list[str]:
 
 
 def _curves(result: Result, engine: str | None, *, is_fleet: bool, colour: bool) -> Iterator[Block]:
-    """The run of one engine as small curves, each from 0 to its own highest value."""
+    """The run of one engine as small curves, each from 0 to its own highest value, a share to the whole."""
     rows = result.rows("timeline", f"engine is not distinct from {_literal(engine)}", "bucket_at")
     if len(rows) < 3:
         return
@@ -215,18 +218,18 @@ def _curve(rows: Sequence[Row], of: Curve, *, colour: bool) -> str:
     known = [value for value in values if value is not None]
     if not known or not max(known):
         return ""
-    curve = spark(values, CURVE)
+    curve = spark(values, CURVE, of.most)
     return f"  {of.label:<16}{f'{_tone(of.tone)}{curve}{PLAIN}' if colour else curve}  {of.reading(known)}"
 
 
-def spark(values: Sequence[float | None], columns: int) -> str:
+def spark(values: Sequence[float | None], columns: int, most: float | None = None) -> str:
     """A curve of so many columns, the highest of each column's values as one of eight steps; blank where none is known."""
-    highest = max((value for value in values if value is not None), default=0) or 1
+    highest = most or max((value for value in values if value is not None), default=0) or 1
     cells = []
     for place in range(columns):
         start, end = place * len(values) // columns, -(-(place + 1) * len(values) // columns)
         known = [value for value in values[start:end] if value is not None]
-        cells.append(STEPS[round((len(STEPS) - 1) * max(known) / highest)] if known else " ")
+        cells.append(STEPS[round((len(STEPS) - 1) * min(max(known) / highest, 1))] if known else " ")
     return "".join(cells)
 
 
@@ -263,7 +266,7 @@ def _victims(result: Result) -> Iterator[Block]:
     pauses = result.ask(
         """
         select cause, count(*), count(distinct (source_file, request_index, request_id)), sum(duration_s), max(duration_s)
-        from stalls group by cause order by 4 desc, cause
+        from stalls group by cause order by cause = 'preemption' desc, 4 desc, cause
         """,
         "stalls",
     )
@@ -319,11 +322,7 @@ def _untold(result: Result) -> Iterator[Block]:
         f"{language.word(language.WASTE_KINDS, row['kind']).name}: {language.reason_untold(row)}."
         for row in result.rows("waste", "tokens_best is null", "kind, engine")
     ]
-    told += [
-        sentence
-        for row in result.rows("verdicts", "len(missing) > 0", "is_primary desc, severity desc, engine, verdict")
-        for sentence in row["missing"]
-    ]
+    told += language.wishes(result.rows("verdicts", "len(missing) > 0", "is_primary desc, severity desc, engine, verdict"))
     for place, sentence in enumerate(dict.fromkeys(told)):
         yield Block(1 if place < 2 else 4, _wrap(sentence, indent="    ", first="  "))
 
@@ -332,8 +331,13 @@ def _quality(result: Result) -> Iterator[Block]:
     rows = result.rows(
         "data_quality", "flag <> 'not_recognised'", "severity = 'error' desc, severity = 'warning' desc, flag, source"
     )
+    engines = result.rows("engines")
     for place, row in enumerate(rows[: 2 * NAMES_SHOWN]):
-        where = f"{row['source']}: " if row["source"] and not (row["detail"] or "").startswith(row["source"]) else ""
+        where = (
+            f"{language.source_name(row['source'], engines)}: "
+            if row["source"] and not (row["detail"] or "").startswith(row["source"])
+            else ""
+        )
         rank = {"error": 1, "warning": 2}.get(row["severity"], 4) + (1 if place >= 2 else 0)
         told = f"{where}{row['detail'] or row['flag'].replace('_', ' ')}"
         yield Block(rank, _wrap(_shortened(told), indent="    ", first="  "))
@@ -407,14 +411,17 @@ def _literal(name: str | None) -> str:
 
 
 def _shortened(words: str, lines: int = 2) -> str:
-    """Cut after a word so that it fills so many lines at most."""
-    return textwrap.shorten(words, lines * (WIDTH - 8), placeholder=" …")
+    """Cut so that it fills so many lines at most: where a clause ends, if one ends in the second half."""
+    cut = textwrap.shorten(words, lines * (WIDTH - 8), placeholder=" …")
+    if not cut.endswith(" …") or words.endswith(" …"):
+        return cut
+    clause = max(cut.rfind(mark) for mark in (". ", "; ", ", "))
+    return f"{cut[:clause]} …" if clause > len(cut) // 2 else cut
 
 
 def _wrap(words: str | None, *, indent: str, first: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        printable(" ".join((words or "").split())),
-        WIDTH,
-        initial_indent=indent if first is None else first,
-        subsequent_indent=indent,
+    unbroken = language.NUMBER_AND_UNIT.sub(JOINED, printable(" ".join((words or "").split())))
+    lines = textwrap.wrap(
+        unbroken, WIDTH, initial_indent=indent if first is None else first, subsequent_indent=indent, break_on_hyphens=False
     )
+    return [line.replace(JOINED, " ") for line in lines]

@@ -38,9 +38,11 @@ def test_a_run_that_has_much_to_say_fits_one_screen(tmp_path):
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_every_sample_fits_one_screen(sample, analyze_sample):
-    lines = digest.text(analyze_sample(sample).analysis.database).splitlines()
-    assert len(lines) <= digest.HEIGHT
-    assert max(map(len, lines)) <= digest.WIDTH
+    for height in (24, digest.HEIGHT):
+        lines = digest.text(analyze_sample(sample).analysis.database, height=height).splitlines()
+        assert len(lines) <= height
+        assert max(map(len, lines)) <= digest.WIDTH
+        assert "Change" in lines or lines[0].startswith("NO PRESSURE"), "the remedy is the last to go"
 
 
 def test_colour_adds_nothing_but_colour_and_names_the_event_in_its_own(tmp_path):
@@ -55,6 +57,15 @@ def test_what_no_input_tells_is_blank_in_a_curve_and_nothing_is_the_lowest_step(
     assert digest.spark([0, 7, None, 3.5], 4) == "▁█ ▅"
     assert digest.spark([0, 0, 0, 9], 2) == "▁█", "a column shows its highest value"
     assert digest.spark([4], 3) == "███"
+    assert digest.spark([0.02, 0.5, 1], 3, most=1) == "▁▅█", "a share tells how full, not only how it went"
+
+
+def test_a_line_breaks_neither_between_a_number_and_its_unit_nor_in_a_clause(tmp_path):
+    long = f"update verdicts set summary = '{'x' * 74} 12 %, and it went on for 8 s' where is_primary"
+    screen = digest.text(synthetic.analysis(tmp_path, afterwards=long))
+    assert "\n  12 %, and it went on for 8 s\n" in screen
+    assert digest._shortened("It waited for 5 s, 12 % of its time; " + "it ran. " * 40, 1).endswith(" …")
+    assert digest._shortened("a" * 40 + ", " + "b " * 40, 1) == "a" * 40 + " …"
 
 
 def test_thousands_of_engines_are_counted_and_cost_no_query_each(tmp_path, monkeypatch):
