@@ -33,6 +33,7 @@ from pipelines.patterns import Found
 from pipelines.storage import Store
 
 FILE = "kvpressure.toml"
+_CREDENTIALS = re.compile(r"://[^\s'\"]*@")  # in an address
 
 
 class ConfigError(InputError):
@@ -203,6 +204,7 @@ class _Reader:
             raise ConfigError(f"{self.path}: no [[engines]]; add one with the paths of its logs and metrics")
         lake = self._section(LakeSettings, told["lake"], "lake", None)
         self._zone(lake.timezone, "lake.timezone", "lake", None)
+        self._without_credentials(lake.url, "url", "lake.url", ("lake", None))
         if lake.retention_days is not None and lake.retention_days < 1:
             raise self._wrong("retention_days", ("lake", None), "lake.retention_days is at least 1; leave it out to keep all")
         engines = tuple(self._engine(each, number) for number, each in enumerate(told["engines"]))
@@ -217,6 +219,8 @@ class _Reader:
         engine = self._section(EngineSettings, told, "engines", number)
         if not engine.paths and not engine.prometheus:
             raise self._wrong(None, where, f"{name} has neither paths nor prometheus; say where its logs and metrics are")
+        for path in engine.paths:
+            self._without_credentials(path, "paths", f"{name}.paths", where)
         captures = all("engine" in patterns.words(path) for path in engine.paths)
         if not engine.name and not (engine.paths and captures):
             raise self._wrong("paths", where, f"{name} has no name; give it one, or put {{engine}} into each of its paths")
@@ -253,9 +257,13 @@ class _Reader:
             message = f"{spoken} is `{name}`, no time zone; use a name such as Europe/Berlin or UTC"
             raise self._wrong("timezone", (section, number), message) from None
 
+    def _without_credentials(self, url: str, key: str, spoken: str, where: tuple[str, int | None]) -> None:
+        if _CREDENTIALS.search(url):
+            raise self._wrong(key, where, f"{spoken} holds credentials; object stores take theirs from the environment (AWS_…)")
+
     def _wrong(self, key: str | None, where: tuple[str, int | None] | None, message: str) -> ConfigError:
         line = self._line(key, where)
-        return ConfigError(f"{self.path}{f', line {line}' if line else ''}: {message}")
+        return ConfigError(f"{self.path}{f', line {line}' if line else ''}: {_CREDENTIALS.sub('://…@', message)}")
 
     def _line(self, key: str | None, where: tuple[str, int | None] | None) -> int | None:
         """Line of a key within its section (the n-th of that name), or of the section itself; None where it is not found."""

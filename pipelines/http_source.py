@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from urllib.error import HTTPError, URLError
-from urllib.parse import SplitResult, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
 BEARER, BASIC, CA_FILE = "KVPRESSURE_BEARER_TOKEN", "KVPRESSURE_BASIC_AUTH", "KVPRESSURE_CA_FILE"
@@ -44,6 +44,13 @@ class HttpSource:
     url: str
     _headers: Mapping[str, str] = field(repr=False)
     _opener: OpenerDirector = field(repr=False)
+    _secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def without_secrets(self, text: str) -> str:
+        """What a server says, without the credentials it was sent: some repeat them."""
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        return text
 
     def get(self, path: str = "", query: Mapping[str, str] | None = None, *, timeout_s: float = 30) -> bytes:
         """The body of the answer. HttpError where there is none."""
@@ -71,10 +78,10 @@ class HttpSource:
             target = urlsplit(error.headers.get("Location", ""))
             advice = f"it points to {target.hostname or 'another page'}; give that address, if it is the right one"
         else:
-            advice = _said(error) or "see its log"
+            advice = self.without_secrets(_said(error))[:200] or "see its log"
         retry_after = error.headers.get("Retry-After", "")
         return HttpError(
-            f"{self.url}: answers {status} {error.reason}; {advice}",
+            f"{self.url}: answers {status} {self.without_secrets(str(error.reason))}; {advice}",
             status=status,
             is_passing=status in PASSING,
             retry_after_s=float(retry_after) if retry_after.isdecimal() else 0,
@@ -113,7 +120,10 @@ def http_source(url: str, environ: Mapping[str, str] = os.environ) -> HttpSource
         raise HttpError(f"{CA_FILE}: {environ[CA_FILE]} is no readable PEM file of certificates; correct the path") from None
     host = parts.netloc.rpartition("@")[2]
     shown = urlunsplit((parts.scheme, host, parts.path, "", ""))
-    return HttpSource(shown, headers, build_opener(HTTPSHandler(context=context), _NoRedirect()))
+    sent = [token, basic or "", (basic or "").partition(":")[2], headers.get("Authorization", "").partition(" ")[2]]
+    secrets = {form for each in sent if each for form in (each, quote(each), quote(each, safe=""))}
+    opener = build_opener(HTTPSHandler(context=context), _NoRedirect())
+    return HttpSource(shown, headers, opener, tuple(sorted(secrets, key=len, reverse=True)))
 
 
 def _checked(url: str) -> SplitResult:
@@ -140,5 +150,5 @@ def _said(error: HTTPError) -> str:
         text = body.decode("utf-8", "replace")
         with suppress(ValueError):
             text = json.loads(text)["error"]
-        return " ".join(str(text).split())[:200]
+        return " ".join(str(text).split())
     return ""

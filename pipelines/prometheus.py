@@ -188,7 +188,7 @@ def _data(server: HttpSource, answer: bytes) -> Any:
         response = json.loads(answer)
         return response["data"]
     except (ValueError, KeyError, TypeError):
-        first = answer[:60].decode("utf-8", "replace").split("\n")[0]
+        first = server.without_secrets(answer[:4096].decode("utf-8", "replace")).split("\n")[0][:60]
         raise PrometheusError(
             f'{server.url}: not a Prometheus API (it answers "{first}"); give the address in front of /api/v1'
         ) from None

@@ -57,13 +57,13 @@ class Store:
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file."""
-        return bool(self._files().isfile(self.uri(name))) if self.is_remote else Path(self.uri(name)).is_file()
+        return bool(self._ask("isfile", self.uri(name))) if self.is_remote else Path(self.uri(name)).is_file()
 
     def read(self, name: str) -> bytes | None:
         """The content of a small file; None where there is none."""
         try:
             if self.is_remote:
-                return bytes(self._files().cat_file(self.uri(name)))
+                return bytes(self._ask("cat_file", self.uri(name)))
             return Path(self.uri(name)).read_bytes()
         except FileNotFoundError:
             return None
@@ -72,7 +72,7 @@ class Store:
         """Files whose name matches a glob, sorted: `*` stops at `/`, `**` does not."""
         if self.is_remote:
             root = self.url.split("://", 1)[1] + "/"
-            listed = self._files().glob(self.uri(pattern), detail=True)
+            listed = self._ask("glob", self.uri(pattern), detail=True)
             found = (name.removeprefix(root) for name, each in listed.items() if each["type"] == "file")
         else:
             found = (path.relative_to(self.url).as_posix() for path in Path(self.url).glob(pattern) if path.is_file())
@@ -85,7 +85,7 @@ class Store:
             made = folder / "made"
             write(made)
             if self.is_remote:
-                self._files().put_file(str(made), self.uri(name))
+                self._ask("put_file", str(made), self.uri(name))
             else:
                 target = Path(self.uri(name))
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -98,9 +98,8 @@ class Store:
     def delete(self, name: str) -> None:
         """Take away a file, or a folder with all below it; nothing happens where there is none."""
         if self.is_remote:
-            files = self._files()
-            if files.exists(self.uri(name)):
-                files.rm(self.uri(name), recursive=True)
+            if self._ask("exists", self.uri(name)):
+                self._ask("rm", self.uri(name), recursive=True)
         elif Path(self.uri(name)).is_dir():
             shutil.rmtree(self.uri(name), ignore_errors=True)
         else:
@@ -113,7 +112,7 @@ class Store:
             yield Path(self.uri(name))
             return
         with self.workplace() as folder:
-            self._files().get_file(self.uri(name), str(folder / Path(name).name))
+            self._ask("get_file", self.uri(name), str(folder / Path(name).name))
             yield folder / Path(name).name
 
     @contextmanager
@@ -146,7 +145,7 @@ class Store:
         """A mark that changes when the file does, without reading it; None where there is no such file."""
         try:
             if self.is_remote:
-                told = self._files().info(self.uri(name))
+                told = self._ask("info", self.uri(name))
                 return f"{told['size']}-{told.get('ETag') or told.get('LastModified')}"
             told = Path(self.uri(name)).stat()
         except FileNotFoundError:
@@ -156,8 +155,20 @@ class Store:
     def modified_at(self, name: str) -> float:
         """When the file was last written, in epoch seconds."""
         if self.is_remote:
-            return float(self._files().modified(self.uri(name)).timestamp())
+            return float(self._ask("modified", self.uri(name)).timestamp())
         return Path(self.uri(name)).stat().st_mtime
+
+    def _ask(self, what: str, *given: Any, **named: Any) -> Any:
+        """One operation of the object store. InputError where it cannot be reached or refuses; FileNotFoundError stays one."""
+        try:
+            return getattr(self._files(), what)(*given, **named)
+        except (InputError, FileNotFoundError):
+            raise
+        except PermissionError as error:
+            raise InputError(f"{self.url}: refuses access ({_first_line(error)}); check its credentials and rights") from None
+        except Exception as error:  # noqa: BLE001 - each kind of object store has exceptions of its own
+            why = f"{type(error).__name__}: {_first_line(error)}"
+            raise InputError(f"{self.url}: the object store fails ({why}); check its address, credentials and bucket") from None
 
     def _files(self) -> Any:
         scheme = self.url.split("://", 1)[0]
@@ -167,6 +178,10 @@ class Store:
             return fsspec.filesystem(scheme, use_listings_cache=False)
         except (ImportError, ValueError) as error:
             raise InputError(f"{self.url}: {scheme}:// is not supported here; pip install 'kvpressure[{scheme}]'") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or ["no reason given"])[0]
 
 
 def is_alive(process: int) -> bool:
