@@ -1,0 +1,309 @@
+"""What is a sign of what, just within its limits and just beyond them, and which signs are one spell. An engine for each case."""
+
+import pytest
+
+from tests.typed_tables import Sql
+
+
+@pytest.fixture
+def sql(tmp_path):
+    """What a test does not give is empty, whatever could be made of what it gives."""
+    made = Sql(tmp_path, is_made=lambda _: False)
+    yield made
+    made.close()
+
+
+def given(sql, table, header, *rows):
+    sql.given(table, "\n".join([header, *rows]))
+
+
+def signs(sql, *columns):
+    return [tuple(row[column] for column in columns) for row in sql.rows("core.signs").dicts()]
+
+
+def test_a_queue_a_failure_and_a_preemption_show_when_they_were_seen(sql):
+    given(
+        sql,
+        "core.queue_states",
+        "engine  sampled_at  cause  scrape_s  waiting",
+        "a  12:00:00  kv_capacity  15  3",
+        "b  12:00:00  unknown  5  1",
+    )
+    given(sql, "core.failed_requests", "engine  failed_at  requests", "c  12:00:07  2", "d  -  9")
+    given(
+        sql,
+        "core.preemption_intervals",
+        "engine  interval_start  interval_end  preemptions",
+        "a  12:00:00  12:00:15  4",
+        "b  12:00:00  12:00:15  0",
+    )
+    assert (
+        sql.rows("core.signs")
+        == """
+        engine  verdict            sign_start  sign_end  weight
+        a       preemption         12:00:00    12:00:15  4
+        a       queue_kv_capacity  12:00:00    12:00:15  3
+        b       queue_unknown      12:00:00    12:00:05  1
+        c       queue_kv_capacity  12:00:07    12:00:07  2
+        """
+    )
+
+
+def test_a_warning_stands_for_what_came_since_the_one_before_where_nothing_counts(sql):
+    given(
+        sql,
+        "engine_events",
+        "engine  happened_at  line  event  count",
+        "a  12:00:07  1  preemption_warning_swap  51",
+        "a  12:00:09  2  preemption_warning_swap  101",
+        "a  12:00:11  3  context_shift  300",
+        "a  -  4  preemption_warning_swap  151",
+        "b  12:00:07  1  preemption_warning_swap  51",
+        "c  12:00:07  1  preemption_warning_swap  0",
+    )
+    given(sql, "core.preemption_intervals", "engine  interval_start  interval_end  preemptions", "b  12:00:00  12:00:15  0")
+    assert (
+        sql.rows("core.signs")
+        == """
+        engine  verdict     sign_start  sign_end  weight
+        a       preemption  12:00:07    12:00:08  1
+        a       preemption  12:00:09    12:00:10  50
+        c       preemption  12:00:07    12:00:08  0
+        """
+    )
+
+
+def test_prefills_interfere_where_they_take_a_tenth_and_preemptions_do_not_explain_it(sql):
+    known = "0.01  100"
+    header = "engine  lost_s  decode_s  slow_gaps  preemptions  prompt_tokens  first_tokens  interval_start  interval_end  "
+    rows = {
+        "a": "1.0  10  3  1  1  1",
+        "few": "0.9  10  3  1  1  1",
+        "preempted": "1.0  10  2  1  1  1",
+        "no_prompt": "1.0  10  3  1  0  1",
+        "no_first": "1.0  10  3  1  1  0",
+        "z": "1.0  10  1  -  1  1",
+    }
+    given(
+        sql,
+        "core.interference_intervals",
+        header + "median_gap_s  prompt_tokens_per_step",
+        *(f"{engine}  {row}  12:00:00  12:00:15  {known}" for engine, row in rows.items()),
+    )
+    assert signs(sql, "engine", "verdict", "weight") == [("a", "prefill_interference", 1.0), ("z", "prefill_interference", 1.0)]
+
+
+def test_where_every_step_is_slow_the_tokens_in_it_say_whether_prefills_are_why(sql):
+    """Against the engine's quietest tenth, or beyond what any model takes."""
+    rows = {
+        "chunks": ["0.3  512  -"],
+        "few": ["0.3  511  -"],
+        "quick": ["0.29  512  -"],
+        "preempted": ["0.3  512  1"],
+        "slower": ["0.03125  1  0", "0.03125  1  0", "0.15625  512  0"],
+        "slower_few": ["0.03125  1  0", "0.03125  1  0", "0.15625  511  0"],
+        "hardly": ["0.03125  1  0", "0.03125  1  0", "0.125  512  0"],
+    }
+    given(
+        sql,
+        "core.interference_intervals",
+        "engine  interval_start  interval_end  prefill_lost_s  decode_s  median_gap_s  prompt_tokens_per_step  preemptions",
+        *(
+            f"{engine}  12:0{number}:00  12:0{number + 1}:00  7  9  {row}"
+            for engine, intervals in rows.items()
+            for number, row in enumerate(intervals)
+        ),
+    )
+    assert signs(sql, "engine", "verdict", "weight") == [
+        ("chunks", "prefill_interference", 7),
+        ("few", "decode_slow", 9),
+        ("slower", "prefill_interference", 7),
+    ]
+
+
+def test_prefixes_are_missed_where_they_used_to_be_found_and_the_pool_was_written_over(sql):
+    rows = {
+        "a": "10  0.9  0.5  5  1001  -  100",
+        "few": "9  0.9  0.5  5  1001  -  100",
+        "found": "10  0.9  0.6  5  1001  -  100",
+        "none": "10  0.9  0.5  0  1001  -  100",
+        "room": "10  0.9  0.5  5  1000  -  100",
+        "stored": "10  0.9  0.9  7  10  33  100",
+        "stored_few": "10  0.9  0.9  7  10  32  100",
+    }
+    given(
+        sql,
+        "core.prefix_intervals",
+        "engine  kv_capacity_tokens  interval_start  interval_end  near_lookups  best_hit_ratio  hit_ratio  missed_tokens  "
+        "written_tokens  refilled_tokens  queried_tokens",
+        *(f"{engine}  1000  12:00:00  12:00:15  {row}" for engine, row in rows.items()),
+    )
+    assert signs(sql, "engine", "verdict", "weight") == [("a", "prefix_eviction", 5), ("stored", "prefix_eviction", 7)]
+
+
+def test_an_engine_is_stuck_where_it_holds_requests_and_no_token_comes_or_goes(sql):
+    """An interval longer than three usual ones, or with a restart, says nothing of it."""
+    usual = [
+        f"{engine}  12:00:{second}  metrics  1  2  10"
+        for engine in ("a", "moves", "reset", "hole", "edge")
+        for second in ("00", "30")
+    ]
+    given(
+        sql,
+        "core.engine_states",
+        "engine  sampled_at  origin  running  waiting  scrape_s",
+        *usual,
+        *(f"idle  12:00:{second}  metrics  0  0  10" for second in ("00", "30")),
+    )
+    given(
+        sql,
+        "core.counter_intervals",
+        "engine  signal  labels  interval_start  interval_end  delta  is_reset",
+        "a  prompt_tokens  -  12:00:20  12:00:30  0  false",
+        "a  generation_tokens  -  12:00:20  12:00:30  0  false",
+        "a  preemptions  -  12:00:20  12:00:30  9  false",
+        "moves  prompt_tokens  -  12:00:20  12:00:30  0  false",
+        "moves  generation_tokens  -  12:00:20  12:00:30  1  false",
+        "reset  prompt_tokens  -  12:00:20  12:00:30  0  true",
+        "reset  generation_tokens  -  12:00:20  12:00:30  0  false",
+        "edge  generation_tokens  -  12:00:00  12:00:30  0  false",
+        "idle  generation_tokens  -  12:00:20  12:00:30  0  false",
+    )
+    assert signs(sql, "engine", "verdict", "weight") == [("a", "engine_stalled", 3), ("edge", "engine_stalled", 3)]
+    given(
+        sql,
+        "core.counter_intervals",
+        "engine  signal  labels  interval_start  interval_end  delta  is_reset",
+        "hole  generation_tokens  -  11:59:59  12:00:30  0  false",
+    )
+    assert signs(sql, "engine", "verdict") == []
+
+
+def test_a_log_says_that_an_engine_is_stuck_by_its_rates(sql):
+    states, samples = [], []
+    for engine, origin, load, rates in [
+        ("a", "log", "1  1", "0  0"),
+        ("counted", "metrics", "1  1", "0  0"),
+        ("idle", "log", "0  0", "0  0"),
+        ("prefills", "log", "1  0", "5  0"),
+        ("decodes", "log", "1  0", "0  5"),
+    ]:
+        states.append(f"{engine}  12:00:00  {origin}  {load}  10")
+        samples.append(f"{engine}  12:00:00  {load}  {rates}")
+    given(sql, "core.engine_states", "engine  sampled_at  origin  running  waiting  scrape_s", *states)
+    given(
+        sql,
+        "engine_samples",
+        "engine  sampled_at  running  waiting  prompt_tokens_per_s  generation_tokens_per_s",
+        *samples,
+    )
+    assert (
+        sql.rows("core.signs")
+        == """
+        engine  verdict         sign_start  sign_end  weight
+        a       engine_stalled  12:00:00    12:00:10  2
+        """
+    )
+
+
+def test_a_start_is_cold_where_first_tokens_took_seconds_that_nobody_waited_for(sql):
+    rows = {
+        "a": "3  1  0.5  0  true  499",
+        "early": "2.9  0.5  0.5  0  true  499",
+        "as_later": "3  1.1  0.5  0  true  499",
+        "queued": "3  1  0.7  0  true  499",
+        "waited": "3  1  0.5  1  true  499",
+        "old": "3  1  0.5  0  false  499",
+        "long_prompts": "3  1  0.5  0  true  500",
+        "z": "3  -  0.5  0  true  -",
+    }
+    given(
+        sql,
+        "core.first_token_intervals",
+        "engine  first_tokens  interval_start  interval_end  ttft_s  later_ttft_s  queue_s  waiting  is_young  "
+        "prompt_tokens_per_s",
+        *(f"{engine}  2  12:00:00  12:00:15  {row}" for engine, row in rows.items()),
+    )
+    assert signs(sql, "engine", "verdict", "weight") == [("a", "cold_start", 6), ("z", "cold_start", 6)]
+
+
+def test_streams_paused_together_where_they_stood_still_for_a_second(sql):
+    given(
+        sql,
+        "core.request_gaps",
+        "engine  stream  gap_index  started_at  ended_at  duration_s",
+        "a  7  0  12:00:00  12:00:01  1",
+        "b  7  1  12:00:00  12:00:01  0.9",
+        "c  7  2  -  -  1",
+        "d  7  3  12:00:00  12:00:01  1",
+    )
+    causes = [f"7  {index}  {'preemption' if index == 3 else 'engine_pause'}" for index in range(4)]
+    given(sql, "core.stall_causes", "stream  gap_index  cause", *causes)
+    assert signs(sql, "engine", "verdict", "weight") == [("a", "engine_pause", 1)]
+
+
+def test_a_generation_runs_away_where_a_few_requests_go_on_at_a_single_one_s_speed(sql):
+    rows = {"a": "8192  4  17", "short": "8191  4  17", "many": "8192  5  17", "several": "8501  4  17", "z": "8500  4  17"}
+    given(
+        sql,
+        "core.generation_stretches",
+        "engine  stretch_start  tokens_per_request  running  stretch_end",
+        *(f"{engine}  12:00:00  {row.rsplit(maxsplit=1)[0]}  12:00:{row.split()[-1]}" for engine, row in rows.items()),
+    )
+    assert signs(sql, "engine", "verdict", "weight") == [("a", "runaway_generation", 8192), ("z", "runaway_generation", 8500)]
+
+
+def test_load_is_uneven_where_a_rank_has_twice_its_share_and_four_more_than_the_idlest(sql):
+    rows = {"a": "true  8  4  4", "share": "true  8  4.1  4", "idlest": "true  8  4  5", "other": "false  8  4  4"}
+    given(
+        sql,
+        "core.rank_loads",
+        "engine  sampled_at  is_busiest  running  mean_running  least_running",
+        *(f"{engine}  12:00:00  {row}" for engine, row in rows.items()),
+    )
+    given(sql, "core.engine_states", "engine  sampled_at  scrape_s", *(f"{engine}  12:00:00  10" for engine in rows))
+    assert (
+        sql.rows("core.signs")
+        == """
+        engine  verdict    sign_start  sign_end  weight
+        a       imbalance  12:00:00    12:00:10  4
+        """
+    )
+
+
+# Spells ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_signs_with_less_than_three_samples_of_calm_between_them_are_one_spell(sql):
+    """Ten seconds at least; a long sign covers what begins within it."""
+    given(sql, "core.engine_states", "engine  sampled_at  scrape_s", "a  12:00:00  5", "a  12:00:05  5", "a  12:00:10  90")
+    given(
+        sql,
+        "core.signs",
+        "engine  verdict  sign_start  sign_end  weight",
+        "a  preemption  12:00:00  12:00:01  2",
+        "a  preemption  12:00:16  12:00:18  5",
+        "a  preemption  12:00:34  12:00:35  1",
+        "a  queue_unknown  12:00:20  12:00:21  9",
+        "b  preemption  12:00:00  12:00:40  1",
+        "b  preemption  12:00:05  12:00:06  1",
+        "b  preemption  12:00:50  12:00:51  1",
+        "b  preemption  12:01:02  12:01:03  1",
+    )
+    assert (
+        sql.rows("core.spells")
+        == """
+        engine  verdict        window_start  window_end  peak_at   signs  seconds  weight  peak_weight  weight_seconds
+        a       preemption     12:00:00      12:00:18    12:00:16  2      3        7       5            12
+        a       preemption     12:00:34      12:00:35    12:00:34  1      1        1       1            1
+        a       queue_unknown  12:00:20      12:00:21    12:00:20  1      1        9       9            9
+        b       preemption     12:00:00      12:00:51    12:00:00  3      42       3       1            42
+        b       preemption     12:01:02      12:01:03    12:01:02  1      1        1       1            1
+        """
+    )
+
+
+@pytest.mark.parametrize(("end", "spells"), [("12:00:59", 0), ("12:01:00", 1)])
+def test_a_stall_of_the_engine_lasts_a_minute(sql, end, spells):
+    given(sql, "core.signs", "engine  verdict  sign_start  sign_end  weight", f"a  engine_stalled  12:00:00  {end}  1")
+    assert len(sql.rows("core.spells").dicts()) == spells
