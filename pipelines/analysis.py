@@ -18,11 +18,11 @@ import duckdb
 from parsers import InputError
 from parsers.columns import TABLES
 from pipelines import intake, origin, publish
-from pipelines.duck import connect
+from pipelines.duck import MEMORY_LIMIT, connect, literal
 from pipelines.intake import Intake
 from pipelines.lake import Lake
 from pipelines.models import Run, make, models, set_variables, view
-from pipelines.storage import is_alive
+from pipelines.storage import TEMPORARY, is_alive
 
 Tell = Callable[[str], object]
 WORK_PREFIX = ".kvpressure-"
@@ -89,6 +89,7 @@ def build(lake: Lake, run: Run, *, tell: Tell = lambda _: None) -> dict[str, int
     """Make every table of the run from its raw tables; row count by table."""
     rows = {}
     with connect() as con:
+        con.execute(f"set temp_directory = {literal(lake.store.folder / TEMPORARY)}")  # gone with the rest
         set_variables(con, run)
         for table in TABLES:
             view(f"raw.{table}", lake=lake, con=con)
@@ -97,6 +98,11 @@ def build(lake: Lake, run: Run, *, tell: Tell = lambda _: None) -> dict[str, int
             try:
                 rows[model.name] = make(model, lake=lake, con=con, run=run)
                 view(model.name, lake=lake, con=con)
+            except duckdb.OutOfMemoryException as error:
+                raise InputError(
+                    f"{model.name}: needs more memory than the {MEMORY_LIMIT} that DuckDB may use; set KVPRESSURE_MEMORY_LIMIT "
+                    "to what is free, or give less at once: a shorter time (--since, --until), or one engine after the other"
+                ) from error
             except duckdb.Error as error:
                 fault = str(error).partition("\n")[0]
                 raise InputError(f"{model.name}: a value in the inputs is beyond its sums ({fault}); please report it") from error

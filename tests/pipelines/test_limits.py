@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -139,3 +140,29 @@ def test_without_room_nothing_is_left_that_looks_whole(tmp_path, blocks):
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists() or not any((tmp_path / "out").iterdir())
+
+
+def test_more_than_memory_holds_is_refused_with_the_limit_and_what_to_do(tmp_path):
+    """And what DuckDB put on the disk meanwhile lies in the folder that is taken away, not where the caller happens to be."""
+    bench = {
+        "date": "20260101-000000",
+        "backend": "openai",
+        "model_id": "m",
+        "num_prompts": 60,
+        "duration": 90.0,
+        "completed": 60,
+    }
+    bench |= {"start_times": [float(n) for n in range(60)], "ttfts": [0.1] * 60, "input_lens": [9] * 60, "output_lens": [9] * 60}
+    (tmp_path / "bench.json").write_text(json.dumps(bench | {"itls": [[0.01] * 20_000] * 60, "errors": [""] * 60}))
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines.cli", "analyze", str(tmp_path / "bench.json"), "--out", str(tmp_path / "out")],
+        env=os.environ | {"KVPRESSURE_MEMORY_LIMIT": "24MB", "PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "needs more memory than the 24MB that DuckDB may use; set KVPRESSURE_MEMORY_LIMIT" in last
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
