@@ -284,7 +284,7 @@ interference as (
         ) as summary,
         sentences([
             format('{:.1f} s of inter-token time beyond what decoding needed, summed over the streams.', weight),
-            format('{} prompt tokens were computed meanwhile, {:.0f} a request.', spoken_count(prompt_tokens), ratio(prompt_tokens, first_tokens)),
+            format('{} prompt tokens were computed meanwhile, {} a request.', spoken_count(prompt_tokens), spoken_count(ratio(prompt_tokens, first_tokens))),
             format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
             case when preemptions = 0 then 'No preemption was counted: nobody lost KV state.' end,
         ]) as evidence,

@@ -14,6 +14,10 @@ create or replace macro spoken_duration(seconds) as
 create or replace macro spoken_count(number) as
     case when number is null then null else format('{:,}', round(number)::bigint) end;
 
+-- once, 2 times, 1,234 times.
+create or replace macro spoken_times(number) as
+    case when number = 1 then 'once' else spoken_count(number) || ' times' end;
+
 -- A figure as `kvpressure whatif` prints it: 1,234 and, below a thousand, 18.3 where it is no count.
 create or replace macro told_figure(figure, is_count) as
     case when is_count or figure >= 1000 then spoken_count(figure) else format('{:.1f}', figure) end;

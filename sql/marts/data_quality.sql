@@ -59,8 +59,8 @@ resets as (
         'info' as severity,
         count(distinct interval_end) as count,
         format(
-            'Counters fell {} time(s), the last at {}: the engine restarted; what it counted after is added to what it counted before.',
-            count(distinct interval_end), strftime(max(interval_end), '%Y-%m-%d %H:%M:%S UTC')
+            'Counters fell {}, the last time at {}: the engine restarted; what it counted after is added to what it counted before.',
+            spoken_times(count(distinct interval_end)), strftime(max(interval_end), '%Y-%m-%d %H:%M:%S UTC')
         ) as detail,
     from core.counter_intervals
     where is_reset and signal = 'generation_tokens'
@@ -73,7 +73,7 @@ holes as (
         'missing_scrapes' as flag,
         'warning' as severity,
         count(*) as count,
-        format('{} gap(s) of more than three usual scrape intervals, {} in all.', count(*), spoken_duration(sum(step_s))) as detail,
+        format('Scrapes were {} further apart than three usual intervals, {} in all.', spoken_times(count(*)), spoken_duration(sum(step_s))) as detail,
     from (
         select
             engine,
@@ -279,15 +279,15 @@ recorder_faults as (
             sum(coalesce(count, 1)) as count,
             case event
                 when 'resumed' then format(
-                    'The recorder did not run {} time(s), {} in all, the last until {}: only what the engine keeps (its log, its latest KV events) was caught up.',
-                    count(*), spoken_duration(sum(seconds_between(since_utc, at_utc))), strftime(max(at_utc), '%Y-%m-%d %H:%M:%S UTC')
+                    'The recorder was down {}, {} in all, the last until {}: only what the engine keeps (its log, its latest KV events) was caught up.',
+                    spoken_times(count(*)), spoken_duration(sum(seconds_between(since_utc, at_utc))), strftime(max(at_utc), '%Y-%m-%d %H:%M:%S UTC')
                 )
                 when 'scrapes_missed' then format(
                     '{} scrapes failed, {} in all, the last until {}: {}.',
                     sum(count), spoken_duration(sum(seconds_between(since_utc, at_utc))),
                     strftime(max(at_utc), '%Y-%m-%d %H:%M:%S UTC'), max_by(rtrim(detail, '?.'), at_utc)
                 )
-                when 'log_lost' then format('{} time(s), the last at {}: {}.', count(*), strftime(max(at_utc), '%Y-%m-%d %H:%M:%S UTC'), max_by(detail, at_utc))
+                when 'log_lost' then format('Lines were lost {}, the last time at {}: {}.', spoken_times(count(*)), strftime(max(at_utc), '%Y-%m-%d %H:%M:%S UTC'), max_by(detail, at_utc))
                 when 'part_dropped' then format('What was recorded until {} was thrown away to stay within the limit of the disk.', strftime(max(since_utc), '%Y-%m-%d %H:%M:%S UTC'))
             end as detail,
         from raw.recordings
