@@ -14,3 +14,11 @@ def sql(tmp_path) -> Iterator[Sql]:
     made = Sql(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def alone(tmp_path) -> Iterator[Sql]:
+    """The same, for one model at a time: what a test does not give is empty, whatever could be made of what it gives."""
+    made = Sql(tmp_path, is_made=lambda _: False)
+    yield made
+    made.close()

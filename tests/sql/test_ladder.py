@@ -17,6 +17,11 @@ FULL = """
 """
 
 
+@pytest.fixture
+def sql(alone):
+    return alone
+
+
 def told(sql, *columns, kind="preemption_recompute"):
     return [
         tuple(row[column] for column in columns) for row in sql.rows("core.recompute_estimates").dicts() if row["kind"] == kind

@@ -1,11 +1,18 @@
 """Prefix-cache hits between two scrapes: the best that was seen before, what was written since, and what was stored again."""
 
+import pytest
+
 ENGINE = """
     engine  kv_capacity_tokens  kv_connector
     0       1000                -
     1       1000                NixlConnector
 """
 COUNTED = "engine  signal  labels  interval_start  interval_end  delta  is_reset\n"
+
+
+@pytest.fixture
+def sql(alone):
+    return alone
 
 
 def counted(sql, *intervals):

@@ -1,5 +1,7 @@
 """What each way to tell recomputed tokens makes of its inputs: edges of the scrapes, restarts, holes, and who paid."""
 
+import pytest
+
 ENGINE = """
     engine  engine_kind  kv_capacity_tokens  block_size
     0       vllm         10000               32
@@ -12,6 +14,11 @@ PUBLISHED = """
     0       kv      1     12:00:01      0    0            stored  1           32
     0       kv      2     12:00:20      1    0            stored  2           32
 """
+
+
+@pytest.fixture
+def sql(alone):
+    return alone
 
 
 # Iteration lines ------------------------------------------------------------------------------------------------------------
@@ -281,6 +288,7 @@ def test_a_retraction_log_prices_victims_by_their_share_of_the_full_pool(sql):
         "2  12:00:01  retraction  3",
         freed.format(2, 1, 1000),
     )
+    preemptions(sql, *(f"{engine}  12:00:01  12:00:03  3" for engine in range(3)))
     assert (
         sql.rows("core.recompute_retractions")
         == """

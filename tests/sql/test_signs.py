@@ -2,15 +2,10 @@
 
 import pytest
 
-from tests.typed_tables import Sql
-
 
 @pytest.fixture
-def sql(tmp_path):
-    """What a test does not give is empty, whatever could be made of what it gives."""
-    made = Sql(tmp_path, is_made=lambda _: False)
-    yield made
-    made.close()
+def sql(alone):
+    return alone
 
 
 def given(sql, table, header, *rows):

@@ -232,12 +232,12 @@ def test_waste_has_a_price_where_there_is_one(sql, price, cost):
 ESTIMATED = "engine  kind  method  tokens_low  tokens_best  tokens_high  is_used\n"
 
 
-def test_shares_are_of_all_tokens_and_an_average_token_s_time_is_the_most_it_can_cost(sql):
+def test_shares_are_of_all_tokens_and_an_average_token_s_time_is_the_most_it_can_cost(alone):
     """900 prompt tokens and 101 generated, one of them with the prompt: 1,000 useful. Of the intervals only the first was busy
     throughout and computed: 100 tokens in 10 s on two GPUs.
     """
-    sql.given("core.engines", "engine  tensor_parallel_size\n0  2")
-    sql.run = type(sql.run)("test", gpu_cost_usd_per_hour=36.0)
+    alone.given("core.engines", "engine  tensor_parallel_size\n0  2")
+    alone.run = type(alone.run)("test", gpu_cost_usd_per_hour=36.0)
     rows = [
         f"0  {signal}  {labels}  12:00:{start}  12:00:{start + 10}  {delta}  false"
         for start, (local, generated, stepped) in {10: (40, 60, 10), 20: (855, 36, 10), 40: (0, 0, 5), 30: (5, 5, 0)}.items()
@@ -250,15 +250,15 @@ def test_shares_are_of_all_tokens_and_an_average_token_s_time_is_the_most_it_can
         ]
     ]
     rows.append("0  ttft_s_count  -  12:00:10  12:00:20  1  false")
-    sql.given(
+    alone.given(
         "core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta  is_reset", *rows])
     )
     states = [
         f"0  12:00:{second}  metrics  {running}" for second, running in zip((10, 20, 30, 40, 50), (1, 2, 0, 1, 1), strict=True)
     ]
-    sql.given("core.engine_states", "\n".join(["engine  sampled_at  origin  running", *states]))
-    sql.given("core.requests", "request_key  engine  input_tokens  output_tokens\na  0  99000  9000")
-    sql.given(
+    alone.given("core.engine_states", "\n".join(["engine  sampled_at  origin  running", *states]))
+    alone.given("core.requests", "request_key  engine  input_tokens  output_tokens\na  0  99000  9000")
+    alone.given(
         "core.recompute_estimates",
         ESTIMATED
         + """0  preemption_recompute  replay     100   250   500   true
@@ -267,7 +267,7 @@ def test_shares_are_of_all_tokens_and_an_average_token_s_time_is_the_most_it_can
              0  offload_restore       tier_log   1000  1000  1000  true""",
     )
     assert (
-        sql.rows("marts.waste")
+        alone.rows("marts.waste")
         == """
         kind                  share_low  share_best  share_high  gpu_seconds_low  gpu_seconds_best  gpu_seconds_high  cost_best
         offload_restore       -          -           -           -                -                 -                 -
@@ -285,8 +285,8 @@ def test_shares_are_of_all_tokens_and_an_average_token_s_time_is_the_most_it_can
         (5_000, 10, (0.0, 2.667, 4.0)),  # 2 ms a token would be more than an average one takes, 1.33 ms
     ],
 )
-def test_a_token_costs_what_one_more_in_a_step_does_where_busy_intervals_tell(sql, first, intervals, seconds):
-    sql.given("core.engines", "engine  engine_kind\n0  vllm")
+def test_a_token_costs_what_one_more_in_a_step_does_where_busy_intervals_tell(alone, first, intervals, seconds):
+    alone.given("core.engines", "engine  engine_kind\n0  vllm")
     rows, states = [], ["0  12:00:00  metrics  3"]
     for number, steps in enumerate([500, 100, 200, 300, 400, 500, 600, 700, 800, 900][:intervals]):
         tokens = first - 10 * steps if first == 10_000 else first + 5 * steps
@@ -294,19 +294,19 @@ def test_a_token_costs_what_one_more_in_a_step_does_where_busy_intervals_tell(sq
         for signal, delta in [("iteration_tokens_count", steps), ("generation_tokens", 400), ("prompt_tokens", tokens - 400)]:
             rows.append(f"0  {signal}  -  {start}  {end}  {delta}  false")
         states.append(f"0  {end}  metrics  3")
-    sql.given(
+    alone.given(
         "core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta  is_reset", *rows])
     )
-    sql.given("core.engine_states", "\n".join(["engine  sampled_at  origin  running", *states]))
-    sql.given("core.recompute_estimates", ESTIMATED + "0  preemption_recompute  replay  1000  2000  3000  true")
-    [row] = sql.rows("marts.waste").dicts()
+    alone.given("core.engine_states", "\n".join(["engine  sampled_at  origin  running", *states]))
+    alone.given("core.recompute_estimates", ESTIMATED + "0  preemption_recompute  replay  1000  2000  3000  true")
+    [row] = alone.rows("marts.waste").dicts()
     assert [row[f"gpu_seconds_{bound}"] for bound in ("low", "best", "high")] == pytest.approx(seconds, rel=1e-3)
 
 
-def test_without_counters_the_recorded_requests_are_the_useful_tokens(sql):
+def test_without_counters_the_recorded_requests_are_the_useful_tokens(alone):
     """Each is its prompt and its answer less the token that came with the prompt; those that failed gave nothing."""
-    sql.given("core.engines", "engine  engine_kind\n0  vllm")
-    sql.given(
+    alone.given("core.engines", "engine  engine_kind\n0  vllm")
+    alone.given(
         "core.requests",
         """
         request_key  engine  input_tokens  output_tokens
@@ -315,9 +315,9 @@ def test_without_counters_the_recorded_requests_are_the_useful_tokens(sql):
         c            0       50            50
         """,
     )
-    sql.given("core.recompute_estimates", ESTIMATED + "0  preemption_recompute  kv_events  209  209  209  true")
+    alone.given("core.recompute_estimates", ESTIMATED + "0  preemption_recompute  kv_events  209  209  209  true")
     assert (
-        sql.rows("marts.waste")
+        alone.rows("marts.waste")
         == """
         share_best  gpu_seconds_best  gpu_seconds_high
         0.500       -                 -

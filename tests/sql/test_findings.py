@@ -1,0 +1,331 @@
+"""What a spell amounts to: how bad, how sure, and the sentences that are said or left out. Numbers are worked out by hand.
+
+A delay of a second a request is felt at 63 % (1 - 1/e), one of two at 86 %; times the root of its share of the requests' time.
+"""
+
+import pytest
+
+PLACE = {"engine": "0", "window_start": "12:00:00", "window_end": "12:01:40", "peak_at": "12:00:00"}
+
+
+@pytest.fixture
+def sql(alone):
+    return alone
+
+
+def spells(sql, *rows):
+    """Facts of spells, each as a dict; what a spell does not say is not known."""
+    facts = [PLACE | row for row in rows]
+    names = list(dict.fromkeys(name for row in facts for name in row))
+    sql.given(
+        "marts.spell_facts",
+        "\n".join("  ".join(map(str, row)) for row in [names, *([f.get(n, "-") for n in names] for f in facts)]),
+    )
+
+
+def findings(sql, *columns):
+    return [tuple(row[column] for column in columns) for row in sql.rows("advice.findings").dicts()]
+
+
+def finding(sql, verdict, **facts):
+    """The one finding of one spell."""
+    spells(sql, {"verdict": verdict} | facts)
+    [row] = sql.rows("advice.findings").dicts()
+    return row | {"confidence": float(row["confidence"])}
+
+
+def said(row):
+    return " ".join([row["summary"], *row["evidence"]])
+
+
+def wasted(sql, *rows):
+    columns = "engine  kind  tokens_low  tokens_best  tokens_high  share_best  method  told_by"
+    sql.given("marts.waste", "\n".join([columns, *(f"0  {row}" for row in rows)]))
+
+
+# Preemption -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "severities"), [(0.05, [9.5, 25.9]), (0.4, [30.0, 90.0])])
+def test_preemption_is_as_bad_as_who_was_hit_or_what_was_repeated(sql, share, severities):
+    """A tenth and three tenths of the requests hit; the run's repeated share goes to its spells by their preemptions."""
+    wasted(sql, f"preemption_recompute  1  2  3  {share}  replay  replay", "prefix_refill  1  2  3  0.9  kv_events  events")
+    later = {"window_start": "12:05:00", "window_end": "12:06:00"}
+    spells(
+        sql,
+        {"verdict": "preemption", "weight": 10, "first_tokens": 100},
+        {"verdict": "preemption", "weight": 30, "first_tokens": 100} | later,
+    )
+    assert findings(sql, "severity") == [(each,) for each in severities]
+
+
+@pytest.mark.parametrize(
+    ("facts", "requests", "severity"),
+    [
+        ({"first_tokens": 20, "max_running": 1, "max_waiting": 1}, 5, 39.3),
+        ({"max_running": 8, "max_waiting": 2}, 5, 63.2),
+        ({}, 5, 86.5),
+        ({}, 0, 100.0),
+        ({"first_tokens": 0}, 5, 100.0),
+    ],
+)
+def test_requests_that_nothing_counts_are_those_seen_in_the_house(sql, facts, requests, severity):
+    rows = [f"{number}  0" for number in range(requests)]
+    sql.given("core.requests", "\n".join(["request_key  engine", *rows]))
+    assert finding(sql, "preemption", weight=10, **facts)["severity"] == severity
+
+
+def test_preemption_says_what_it_knows_and_what_would_tell_more(sql):
+    bare = finding(sql, "preemption", weight=4)
+    assert bare["evidence"] == ["The engine counted 4 preemptions."]
+    assert bare["evidence_against"] == []
+    assert [sentence.split(":")[0] for sentence in bare["missing"]] == ["How many tokens were repeated", "Whose answers paused"]
+    wasted(sql, "preemption_recompute  10  20  30  0.25  replay  a replay")
+    full = finding(
+        sql, "preemption", weight=4, first_tokens=50, max_kv_usage_ratio=0.99, mean_running=12, paused_s=7.5, paused_requests=3,
+        longest_pause_s=2, max_waiting=6,
+    )  # fmt: skip
+    assert "; 3 of the answers seen paused, the longest for" in full["summary"]
+    assert full["evidence"][1:] == [
+        "KV usage reached 99 % with 12 requests running on average.",
+        "Over the run 20 tokens were processed again (between 10 and 30): 25 % of all tokens computed. Told by a replay.",
+        "0.08 preemptions per request that got its first token.",
+        "Client streams stood still for 7.5 s in all.",
+        "Who is preempted waits to run again in the same queue as new requests: it held up to 6 meanwhile.",
+    ]
+    assert full["evidence_against"] == ["Only 8 % of requests were hit: mild."]
+    assert full["missing"] == []
+    calm = finding(sql, "preemption", weight=5, first_tokens=50, paused_requests=0, max_waiting=0)
+    assert "paused" not in said(calm)
+    assert "queue" not in said(calm)
+    assert calm["evidence_against"] == []
+
+
+# Queues ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_requests_that_failed_for_lack_of_room_are_worse_than_a_wait(sql):
+    """Three of six within the window, its ends included; there is no second finding of the same wait."""
+    header = "engine  failed_at  requests  of_requests\n"
+    at = header + "0  12:00:00  2  6\n0  12:01:40  1  6\n0  12:01:41  9  6\n0  11:59:59  9  6"
+    sql.given("core.failed_requests", at)
+    facts = {"queued_s": 20, "queued_requests": 10, "e2e_s": 80}
+    sql.given("core.engines", "engine  engine_kind\n0  llamacpp")
+    row = finding(sql, "queue_kv_capacity", **facts)
+    assert (row["severity"], row["confidence"]) == (80, 0.97)
+    assert "3 of 6 requests FAILED" in row["summary"]
+    assert "llama.cpp has no preemption" in said(row)
+    assert finding(sql, "queue_unknown", **facts)["severity"] == 43.2
+    sql.given("core.failed_requests", header + "0  12:00:30  2  -")
+    sql.given("core.engines", "engine  engine_kind\n0  vllm")
+    row = finding(sql, "queue_kv_capacity", **facts)
+    assert row["severity"] == 60
+    assert "llama.cpp" not in said(row)
+
+
+def test_a_queue_is_as_bad_as_its_requests_waited(sql):
+    """Two seconds each, a quarter of their time; without a histogram by how many of those in the house wait, and for how long."""
+    assert finding(sql, "queue_unknown", queued_s=20, queued_requests=10, e2e_s=80)["severity"] == 43.2
+    assert finding(sql, "queue_unknown", seconds=5, mean_waiting=3, mean_running=9)["severity"] == 19.7
+
+
+@pytest.mark.parametrize(
+    ("verdict", "source", "confidence"),
+    [
+        ("queue_max_num_seqs", "argument", 0.95),
+        ("queue_max_num_seqs", "inferred", 0.75),
+        ("queue_kv_capacity", "argument", 0.9),
+        ("queue_deferred", "-", 0.9),
+        ("queue_token_budget", "-", 0.7),
+        ("queue_unknown", "-", 0.5),
+    ],
+)
+def test_a_queue_s_cause_is_as_sure_as_what_tells_it(sql, verdict, source, confidence):
+    sql.given("core.engines", f"engine  max_num_seqs  max_num_seqs_source\n0  16  {source}")
+    row = finding(sql, verdict, seconds=5, mean_waiting=3, mean_running=9)
+    assert row["confidence"] == confidence
+    assert ("max_num_seqs is 16 (the engine's own arguments)" in said(row)) == (source == "argument")
+    assert ("taken for max_num_seqs" in said(row)) == (source == "inferred")
+    assert ("one of the 16 batch slots" in said(row)) == (verdict == "queue_max_num_seqs")
+    assert ("told by exclusion" in " ".join(row["evidence_against"])) == (verdict == "queue_token_budget")
+
+
+WAITED = {"seconds": 5, "mean_waiting": 3, "mean_running": 9, "max_waiting": 4, "max_running": 10}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "engine", "facts", "sentence"),
+    [
+        ("queue_max_num_seqs", "vllm", {"max_kv_usage_ratio": 0.79}, "while the KV pool had room"),
+        ("queue_kv_capacity", "vllm", {"preemptions": 2}, "; 2 of them had been running and waited to run again"),
+        ("queue_kv_capacity", "vllm", {"preemptions": 0}, "No preemption was counted"),
+        ("queue_unknown", "sglang", {"max_kv_usage_ratio": 0.89}, "this engine admits by what a request may still generate"),
+        ("queue_unknown", "tensorrt_llm", {"max_kv_usage_ratio": 0.89}, "this engine admits by what a request may still"),
+        ("queue_unknown", "vllm", {}, "Up to 4 requests waited; 10 ran at most."),
+        ("queue_unknown", "vllm", {"queued_s": 30, "queued_requests": 12, "e2e_s": 120}, "had waited 2.50 s each before"),
+        ("queue_unknown", "vllm", {"queued_s": 30, "queued_requests": 12, "e2e_s": 120}, "25 % of their whole latency"),
+        ("queue_unknown", "vllm", {"mean_kv_usage_ratio": 0.25, "max_kv_usage_ratio": 0.5}, "25 % on average, 50 % at most"),
+    ],
+)
+def test_a_queue_says_what_holds_of_it(sql, verdict, engine, facts, sentence):
+    sql.given("core.engines", f"engine  engine_kind\n0  {engine}")
+    assert sentence in said(finding(sql, verdict, **WAITED, **facts))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "engine", "facts", "sentence"),
+    [
+        ("queue_max_num_seqs", "vllm", {"max_kv_usage_ratio": 0.8}, "while the KV pool had room"),
+        ("queue_unknown", "vllm", {"max_kv_usage_ratio": 0.7}, "while the KV pool had room"),
+        ("queue_kv_capacity", "vllm", {"preemptions": 0.4}, "of them had been running"),
+        ("queue_unknown", "vllm", {"preemptions": 2}, "of them had been running"),
+        ("queue_kv_capacity", "vllm", {"preemptions": 1}, "No preemption was counted"),
+        ("queue_unknown", "vllm", {"preemptions": 0}, "No preemption was counted"),
+        ("queue_unknown", "sglang", {"max_kv_usage_ratio": 0.9}, "this engine admits"),
+        ("queue_unknown", "vllm", {"max_kv_usage_ratio": 0.5}, "this engine admits"),
+        ("queue_deferred", "sglang", {"max_kv_usage_ratio": 0.5}, "this engine admits"),
+    ],
+)
+def test_a_queue_does_not_say_what_does_not_hold_of_it(sql, verdict, engine, facts, sentence):
+    sql.given("core.engines", f"engine  engine_kind\n0  {engine}")
+    assert sentence not in said(finding(sql, verdict, **WAITED, **facts))
+
+
+@pytest.mark.parametrize(
+    ("engine", "facts", "missing"),
+    [
+        ("sglang", {}, ["--export-metrics-to-file", "max_num_seqs"]),
+        ("llamacpp", {}, ["keep the clients' results", "max_num_seqs"]),
+        ("vllm", {}, ["vllm:request_queue_time_seconds", "max_num_seqs"]),
+        ("vllm", {"queued_requests": 5}, ["max_num_seqs"]),
+    ],
+)
+def test_a_queue_of_unknown_cause_says_what_would_tell_it(sql, engine, facts, missing):
+    sql.given("core.engines", f"engine  engine_kind\n0  {engine}")
+    sentences = finding(sql, "queue_unknown", **WAITED, **facts)["missing"]
+    assert len(sentences) == len(missing)
+    assert all(word in sentence for word, sentence in zip(missing, sentences, strict=True))
+    sql.given("core.engines", f"engine  engine_kind  max_num_seqs\n0  {engine}  8")
+    assert len(finding(sql, "queue_unknown", **WAITED, **facts)["missing"]) == len(missing) - 1
+
+
+def test_the_preempted_among_the_waiting_are_said_beside(sql):
+    assert finding(sql, "queue_kv_capacity", **WAITED, preemptions=3)["evidence_against"] == [
+        "3 of the waiting were preempted requests, waiting again."
+    ]
+    assert finding(sql, "queue_kv_capacity", **WAITED, preemptions=0)["evidence_against"] == []
+    assert finding(sql, "queue_unknown", **WAITED, preemptions=3)["evidence_against"] == []
+
+
+# Prefixes -------------------------------------------------------------------------------------------------------------------
+
+MISSED = {"first_tokens": 20, "missed_tokens": 25, "queried_tokens": 100, "hit_tokens": 40, "best_hit_ratio": 0.65}
+
+
+def test_eviction_is_as_bad_as_the_share_that_was_missed(sql):
+    """A quarter of the looked-up tokens; of what KV events say was not there before, nothing counts."""
+    row = finding(sql, "prefix_eviction", **MISSED, preemptions=0, max_kv_usage_ratio=0.5)
+    assert (row["severity"], row["confidence"]) == (50, 0.65)
+    assert "40 % of looked-up prompt tokens were found, 65 % before" in row["summary"]
+    assert "No preemption was counted." in row["evidence"]
+    assert (len(row["evidence_against"]), len(row["missing"])) == (1, 1)
+    wasted(sql, "prefix_refill  1  12.5  30  0.2  kv_events  KV events", "preemption_recompute  1  1  1  0.2  replay  replay")
+    row = finding(sql, "prefix_eviction", **MISSED, preemptions=1)
+    assert (row["severity"], row["confidence"]) == (35.4, 0.95)
+    assert (row["evidence_against"], row["missing"]) == ([], [])
+    assert "No preemption was counted." not in row["evidence"]
+    wasted(sql, "prefix_refill  1  99  130  0.2  capacity_bound  counters")
+    row = finding(sql, "prefix_eviction", **MISSED)
+    assert (row["severity"], row["confidence"]) == (50, 0.65)
+
+
+def test_a_hit_ratio_over_few_prompts_is_chance(sql):
+    spells(sql, {"verdict": "prefix_eviction"} | MISSED | {"first_tokens": 19})
+    assert findings(sql, "verdict") == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "start", "end", "severity"),
+    [
+        ("0", "12:01:40", "12:02:00", 15),
+        ("0", "11:59:00", "12:00:00", 15),
+        ("0", "12:01:41", "12:02:00", 50),
+        ("0", "11:59:00", "11:59:59", 50),
+        ("1", "12:00:00", "12:01:00", 50),
+    ],
+)
+def test_where_requests_are_preempted_in_the_same_time_the_cache_goes_first(sql, engine, start, end, severity):
+    preempted = {"verdict": "preemption", "weight": 1, "engine": engine, "window_start": start, "window_end": end}
+    spells(sql, {"verdict": "prefix_eviction"} | MISSED, preempted)
+    [row] = [row for row in sql.rows("advice.findings").dicts() if row["verdict"] == "prefix_eviction"]
+    assert row["severity"] == severity
+    assert len(row["evidence_against"]) == (2 if severity == 15 else 1)
+
+
+# Look-alikes ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("usage", "preemptions", "confidence"), [(0.89, "-", 0.85), (0.89, 0, 0.85), (0.9, 0, 0.6), (0.89, 1, 0.6), (0.9, 1, 0.6)]
+)
+def test_interference_is_surer_where_nobody_was_preempted(sql, usage, preemptions, confidence):
+    row = finding(
+        sql, "prefill_interference", weight=10, first_tokens=10, decode_s=40, prompt_tokens=900, max_kv_usage_ratio=usage,
+        preemptions=preemptions,
+    )  # fmt: skip
+    assert (row["severity"], row["confidence"]) == (31.6, confidence)
+    assert "25 % of the time between tokens" in row["summary"]
+    assert "900 prompt tokens were computed meanwhile, 90 a request." in row["evidence"]
+    assert ("nobody lost KV state" in said(row)) == (preemptions == 0)
+    assert len(row["evidence_against"]) == (preemptions == 1)
+
+
+def test_slow_decoding_and_a_cold_start_are_felt_by_the_request(sql):
+    row = finding(sql, "decode_slow", decode_s=20, first_tokens=10, generation_tokens=100, mean_running=7)
+    assert (row["severity"], row["confidence"]) == (61.1, 0.5)
+    assert "0.20 s between tokens at 7 running" in row["summary"]
+    assert finding(sql, "decode_slow", decode_s=20, first_tokens=0)["severity"] == 70.7
+    row = finding(sql, "cold_start", weight=20, first_tokens=10)
+    assert (row["severity"], row["confidence"]) == (77.3, 0.75)
+    assert finding(sql, "cold_start", weight=20, first_tokens=0)["severity"] == 89.4
+
+
+def test_a_pause_is_felt_by_what_it_adds_to_all_of_the_run_s_requests(sql):
+    counted = "engine  signal  labels  interval_start  interval_end  delta  is_reset"
+    sql.given(
+        "core.counter_intervals",
+        "\n".join(
+            [counted]
+            + [
+                f"0  {signal}  -  12:0{minute}:00  12:0{minute + 1}:00  {delta}  false"
+                for minute in range(2)
+                for signal, delta in (("ttft_s_count", 5), ("itl_s_sum", 20), ("preemptions", 3))
+            ]
+        ),
+    )
+    assert finding(sql, "engine_pause", weight=10, peak_weight=2)["severity"] == 31.6
+    assert finding(sql, "engine_pause", weight=160, peak_weight=2)["severity"] == 100
+    sql.given("core.counter_intervals", counted)
+    assert finding(sql, "engine_pause", weight=1, peak_weight=1)["severity"] == 63.2
+
+
+@pytest.mark.parametrize(("waiting", "severity"), [(0, 25), ("-", 25), (1, 50)])
+def test_a_runaway_answer_is_worse_where_others_wait(sql, waiting, severity):
+    row = finding(sql, "runaway_generation", max_waiting=waiting, max_running=2, peak_weight=9000)
+    assert (row["severity"], row["confidence"]) == (severity, 0.7)
+    assert ("waited behind them" in said(row)) == (waiting == 1)
+
+
+def test_load_is_as_uneven_as_the_busiest_is_above_its_share(sql):
+    loads = ["12:00:00  6  3  2  3", "12:01:40  10  5  3  4", "12:01:41  90  1  1  9", "11:59:59  90  1  1  9"]
+    rows = ["engine  sampled_at  running  mean_running  least_running  ranks", *(f"0  {load}" for load in loads)]
+    sql.given("core.rank_loads", "\n".join(rows))
+    row = finding(sql, "imbalance", seconds=30)
+    assert (row["severity"], row["confidence"]) == (49.5, 0.85)
+    assert "runs 8 requests where the 4 engines run 4.0 on average and one only 2" in row["summary"]
+
+
+@pytest.mark.parametrize(("end", "severity"), [("12:01:40", 70), ("12:08:20", 100)])
+def test_a_stall_is_the_worse_the_longer_it_lasts(sql, end, severity):
+    row = finding(sql, "engine_stalled", window_end=end, mean_running=3, mean_waiting=2)
+    assert (row["severity"], row["confidence"]) == (severity, 0.85)
