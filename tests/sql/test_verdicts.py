@@ -1,0 +1,157 @@
+"""Which finding is the verdict, what is left of the time is healthy, and when nothing can be said."""
+
+import pytest
+
+
+@pytest.fixture
+def sql(alone):
+    """An engine that was scraped every ten seconds for a minute, by its metrics."""
+    alone.given("core.engines", "engine  engine_kind  engine_generation\n0  vllm  v1")
+    sampled(alone)
+    return alone
+
+
+def sampled(sql, *, origin="metrics", usage=0.5, running=3, seconds=range(0, 61, 10)):
+    rows = [f"0  12:{second // 60:02}:{second % 60:02}  {origin}  {running}  0  {usage}  10" for second in seconds]
+    sql.given("core.engine_states", "\n".join(["engine  sampled_at  origin  running  waiting  kv_usage_ratio  scrape_s", *rows]))
+
+
+def found(sql, *rows):
+    """Findings, each as `verdict start end severity` with its times as seconds after noon."""
+    header = "engine  verdict  window_start  window_end  severity  confidence  summary"
+    lines = []
+    for row in rows:
+        verdict, start, end, severity = row.split()
+        window = "  ".join(f"12:{int(at) // 60:02}:{int(at) % 60:02}" for at in (start, end))
+        lines.append(f"0  {verdict}  {window}  {severity}  0.9  what happened")
+    sql.given("advice.findings", "\n".join([header, *lines]))
+
+
+def primary(sql):
+    rows = sql.rows("advice.verdicts").dicts()
+    assert [row["is_primary"] for row in rows] == [True] + [False] * (len(rows) - 1)
+    return rows[0]["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("findings", "verdict"),
+    [
+        (["preemption 0 60 2"], "preemption"),
+        (["preemption 0 60 1.9"], "healthy"),
+        (["queue_unknown 0 60 10"], "queue_unknown"),
+        (["queue_unknown 0 60 9.9"], "healthy"),
+        (["prefix_eviction 0 60 60", "preemption 0 20 30"], "prefix_eviction"),
+        # a full pool is one shortage with what it preempts, in the same time
+        (["prefix_eviction 0 60 60", "preemption 0 20 30", "queue_kv_capacity 20 60 40"], "preemption"),
+        (["prefix_eviction 0 60 60", "preemption 30 50 30", "queue_unknown 0 30 40"], "preemption"),
+        (["prefix_eviction 0 60 60", "preemption 0 20 30", "queue_kv_capacity 21 60 40"], "prefix_eviction"),
+        (["prefix_eviction 0 60 60", "preemption 31 50 30", "queue_kv_capacity 0 30 40"], "prefix_eviction"),
+        (["prefix_eviction 0 60 60", "preemption 0 20 30", "queue_max_num_seqs 0 60 40"], "prefix_eviction"),
+        (["queue_kv_capacity 0 60 40", "preemption 0 20 1.9"], "queue_kv_capacity"),
+        # who waits in a stalled engine waits for it
+        (["prefix_eviction 0 60 60", "engine_stalled 0 60 50", "queue_max_num_seqs 0 60 40"], "engine_stalled"),
+        (["prefix_eviction 0 60 60", "engine_stalled 0 60 50", "preemption 0 60 40"], "prefix_eviction"),
+        # of equals the longer, then the earlier
+        (["prefix_eviction 0 20 50", "cold_start 10 50 50"], "cold_start"),
+        (["prefix_eviction 0 20 50", "cold_start 30 50 50"], "prefix_eviction"),
+    ],
+)
+def test_the_verdict_is_the_finding_that_counts_for_most(sql, findings, verdict):
+    found(sql, *findings)
+    assert primary(sql) == verdict
+
+
+@pytest.mark.parametrize(("severity", "told"), [(1, ["healthy", "cold_start"]), (0.9, ["healthy"])])
+def test_what_is_hardly_felt_is_no_remark(sql, severity, told):
+    found(sql, f"cold_start 0 20 {severity}")
+    assert [row["verdict"] for row in sql.rows("advice.verdicts").dicts()] == told
+
+
+def test_what_no_finding_that_matters_covers_is_healthy(sql):
+    """From three usual samples on; a remark cuts nothing out; the last scrape stands for the time to the next."""
+    found(sql, "cold_start 20 30 5", "queue_unknown 30 31 50", "prefix_eviction 30 40 12")
+    assert (
+        sql.rows("advice.verdicts")
+        == """
+        verdict          window_start  window_end  severity  confidence  is_primary
+        queue_unknown    12:00:30      12:00:31    50        0.9         true
+        prefix_eviction  12:00:30      12:00:40    12        0.9         false
+        cold_start       12:00:20      12:00:30    5         0.9         false
+        healthy          12:00:00      12:00:30    0         0.9         false
+        healthy          12:00:40      12:01:10    0         0.9         false
+        """
+    )
+    found(sql, "queue_unknown 29 41 50")
+    assert [row["verdict"] for row in sql.rows("advice.verdicts").dicts()] == ["queue_unknown"]
+
+
+def test_a_run_without_a_finding_is_healthy_however_short(sql):
+    sampled(sql, seconds=[0], origin="log")
+    [row] = sql.rows("advice.verdicts").dicts()
+    assert (row["verdict"], float(row["confidence"])) == ("healthy", 0.6)
+    assert row["summary"].startswith("No pressure for 10")
+    assert row["evidence"] == ["KV usage at most 50 %.", "3 requests running at most, 0 waiting."]
+    sampled(sql, seconds=[0], running=0)
+    [row] = sql.rows("advice.verdicts").dicts()
+    assert row["summary"].startswith("Idle for 10")
+
+
+@pytest.mark.parametrize(
+    ("generation", "seen", "preemptions", "is_told"),
+    [
+        ("v1", {"origin": "log", "usage": 0.9}, "-", True),
+        ("-", {"origin": "log", "usage": 0.9}, "-", True),
+        ("v1", {"origin": "log", "usage": 0.89}, "-", False),
+        ("v0", {"origin": "log", "usage": 0.9}, "-", False),
+        ("v1", {"origin": "metrics", "usage": 0.9}, "-", False),
+        ("v1", {"origin": "log", "usage": 0.9}, 0, False),
+    ],
+)
+def test_a_v1_log_with_a_full_pool_cannot_tell_whether_it_preempts(alone, generation, seen, preemptions, is_told):
+    alone.given("core.engines", f"engine  engine_kind  engine_generation\n0  vllm  {generation}")
+    sampled(alone, **seen)
+    counted = "engine  interval_start  interval_end  preemptions"
+    alone.given(
+        "core.preemption_intervals", counted if preemptions == "-" else f"{counted}\n0  12:00:00  12:00:10  {preemptions}"
+    )
+    rows = alone.rows("advice.verdicts").dicts()
+    assert primary(alone) == ("insufficient_evidence" if is_told else "healthy")
+    assert [row["severity"] for row in rows if row["verdict"] == "insufficient_evidence"] == [15] * is_told
+
+
+def test_without_load_samples_the_reason_is_said_that_most_inputs_have(alone):
+    """What lies outside of the time asked for goes before: the rest may be there because of it."""
+    alone.given("core.engines", "engine  engine_kind\n0  vllm")
+    header = "reason  sources  names  lines  requests  failed  first_at  last_at\n"
+    silent = "says_nothing  3  x.log  7  -  -  -  -\n"
+    alone.given("core.unjudged_inputs", header + silent + "no_time  2  page.txt  5  -  -  -  -")
+    [row] = alone.rows("advice.verdicts").dicts()
+    assert (row["verdict"], row["severity"], row["is_primary"]) == ("insufficient_evidence", 0, True)
+    assert "No input shows the engine's load" in row["summary"]
+    assert [sentence.split(":")[0] for sentence in row["evidence"]] == ["x.log", "page.txt"]
+    assert row["missing"][0].startswith("Save each /metrics page with its time")
+    alone.given(
+        "core.unjudged_inputs",
+        header + silent + "outside_window  1  y.log  5  -  -  12:00:00  12:00:15\nclients_only  2  c.json  9  4  1  -  -",
+    )
+    [row] = alone.rows("advice.verdicts").dicts()
+    assert "time asked for" in row["summary"]
+    assert "y.log: from 2026-01-01 12:00:00 to 2026-01-01 12:00:15 UTC, outside the time asked for." in row["evidence"]
+    assert (
+        "c.json: 4 requests as clients saw them, 1 of them failed; what the engine did meanwhile is in no input."
+        in row["evidence"]
+    )
+    alone.given("core.unjudged_inputs", header + "no_requests  1  c.json  1  0  0  -  -\nclients_only  1  d.json  9  4  0  -  -")
+    [row] = alone.rows("advice.verdicts").dicts()
+    assert ", 0 of them failed" not in " ".join(row["evidence"])
+
+
+def test_an_engine_that_only_names_itself_is_told_of(alone):
+    """Where any engine was seen, or named in full, names with a placeholder are not told of."""
+    alone.given("staging.engine_names", "label  engine\na  pod-0\nb  pod-*")
+    alone.given("core.engines", "engine")
+    assert [row["engine"] for row in alone.rows("advice.verdicts").dicts()] == ["pod-0"]
+    alone.given("staging.engine_names", "label  engine\nb  pod-*")
+    assert [row["engine"] for row in alone.rows("advice.verdicts").dicts()] == ["pod-*"]
+    alone.given("core.engines", "engine  engine_kind\n0  vllm")
+    assert [row["engine"] for row in alone.rows("advice.verdicts").dicts()] == ["0"]
