@@ -39,7 +39,8 @@ def test_a_resume_may_go_one_block_beyond_where_the_sequence_stood():
 
 def test_a_prompt_with_the_same_prefix_is_a_refill():
     first, answer = stored(0, 1, 2, 3), stored(1, 4, on=3)
-    assert kinds(first, answer, *removed(2, 1, 2, 3, 4), stored(3, 1, 2, 8, 9)) == [("refill", 2)]
+    [told] = stored_again([first, answer, *removed(2, 1, 2, 3, 4), stored(3, 1, 2, 8, 9)])
+    assert (told.kind, told.blocks, told.blocks_again, told.is_tail_full, told.idle_s) == ("refill", 4, 2, False, None)
 
 
 def test_a_repeated_prompt_is_a_refill_though_all_of_it_was_seen():
@@ -64,6 +65,11 @@ def test_growth_is_not_a_resume_even_into_a_block_an_earlier_request_ended_with(
 @pytest.mark.parametrize("is_restart", [True, False])
 def test_after_the_pool_is_emptied_nothing_counts_as_seen(is_restart):
     assert kinds(stored(0, 1, 2, 3), stored(1, 4, on=3), Emptied(at(2), is_restart), stored(3, 1, 2, 9)) == []
+
+
+@pytest.mark.parametrize(("is_restart", "told"), [(False, [("resume", 0)]), (True, [])])
+def test_a_sequence_outlives_a_cleared_cache_and_not_a_restart(is_restart, told):
+    assert kinds(stored(0, 1, 2), stored(1, 3, on=2), Emptied(at(2), is_restart), stored(3, 1, 2, 3)) == told
 
 
 def test_a_block_computed_by_two_requests_at_once_was_not_removed_in_between():
