@@ -103,6 +103,9 @@ def build(lake: Lake, run: Run, *, tell: Tell = lambda _: None) -> dict[str, int
                     f"{model.name}: needs more memory than the {MEMORY_LIMIT} that DuckDB may use; set KVPRESSURE_MEMORY_LIMIT "
                     "to what is free, or give less at once: a shorter time (--since, --until), or one engine after the other"
                 ) from error
+            except duckdb.IOException as error:
+                fault = str(error).partition("\n")[0]
+                raise InputError(f"{model.name}: cannot be written ({fault}); check the free space") from error
             except duckdb.Error as error:
                 fault = str(error).partition("\n")[0]
                 raise InputError(f"{model.name}: a value in the inputs is beyond its sums ({fault}); please report it") from error

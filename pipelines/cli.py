@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - whoever read the output has gone; nothing to say to them
         return DONE
     except OSError as error:
-        return _wrong(f"{error.filename or 'file'}: {(error.strerror or str(error)).lower()}; check the path and the free space")
+        what = os.strerror(error.errno) if error.errno else str(error)  # Arrow tells more, and no name
+        return _wrong(f"{error.filename or 'output'}: {what.lower()}; check the path and the free space")
     except KeyboardInterrupt:
         return _wrong("interrupted; nothing was written")
     except RuntimeError as error:
