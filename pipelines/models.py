@@ -38,6 +38,7 @@ PYTHON_MODELS = (
     "pipelines.replay.effects",
     "pipelines.replay.hit_rates",
     "pipelines.replay.kv_events",
+    "pipelines.replay.prefixes",
     "pipelines.replay.requests",
     "pipelines.sweep",
 )

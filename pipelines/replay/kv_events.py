@@ -95,6 +95,25 @@ class _Sequence:
     stored_at: datetime
     chunks: list[StoredAgain] = field(default_factory=list)
     is_prefilling: bool = True
+    is_rebuilding: bool = False  # of another sequence, as it turned out
+    prefilled: Stored | None = None  # the last of its prefill
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A request that stored blocks when it was first computed: the last run of its prefill, and the block its answer reached."""
+
+    prefilled: Stored
+    frontier: int
+
+
+def prompts(events: Iterable[Event]) -> tuple[list[Prompt], dict[int, int | None]]:
+    """The requests whose first computation the events show, by time, and each block's parent: one that was stored before it."""
+    account = _Account()
+    for event in events:
+        account.take(event)
+    found = [Prompt(each.prefilled, each.frontier) for each in account.begun if each.prefilled and not each.is_rebuilding]
+    return sorted(found, key=lambda each: each.prefilled.at), account.parents
 
 
 def stored_again(events: Iterable[Event]) -> list[StoredAgain]:
@@ -111,6 +130,8 @@ class _Account:
     def __init__(self) -> None:
         self.life = 0
         self.again: list[StoredAgain] = []
+        self.begun: list[_Sequence] = []
+        self.parents: dict[int, int | None] = {}
         self._seen: set[int] = set()
         self._copies: Counter[int] = Counter()
         self._frontiers: dict[int, list[_Sequence]] = defaultdict(list)
@@ -130,6 +151,9 @@ class _Account:
     def _store(self, run: Stored) -> None:
         again = sum(each in self._seen for each in run.hashes)
         after_removal = sum(each in self._seen and self._copies[each] == 0 for each in run.hashes)
+        if run.parent is None or run.parent in self.parents:  # else a batch was lost, and where the run belongs is not known
+            for block, parent in zip(run.hashes, (run.parent, *run.hashes), strict=False):
+                self.parents.setdefault(block, parent)
         self._seen.update(run.hashes)
         self._copies.update(run.hashes)
         row = StoredAgain(run.at, self.life, "refill", len(run.hashes), again, after_removal, run.block_size)
@@ -148,7 +172,9 @@ class _Account:
             if sequence is None:
                 sequence = _Sequence(run.last, run.at)
                 self._frontiers[sequence.frontier].append(sequence)
+                self.begun.append(sequence)
             self._advance(sequence, run)
+            sequence.prefilled = run
             sequence.chunks.append(row)
             if again:
                 self.again.append(row)
@@ -160,6 +186,7 @@ class _Account:
             parts += begun.chunks
             self.again = [each for each in self.again if not any(each is part for part in begun.chunks)]
             self._frontiers[begun.frontier].remove(begun)
+            begun.is_rebuilding = True
         self.again.append(
             replace(
                 row,
@@ -225,6 +252,17 @@ def events_of(rows: Iterable[Mapping[str, object]]) -> Iterator[Event]:
     yield from flush()
 
 
+def by_engine(rows: pl.DataFrame) -> Iterator[tuple[str, Iterator[Event]]]:
+    """The events of `staging.kv_events`, engine by engine: of the pool it computes in, and of a hybrid model's first group."""
+    rows = rows.filter(pl.col("medium").is_null() | pl.col("medium").str.to_uppercase().eq("GPU"))
+    rows = rows.filter(pl.col("group_idx").fill_null(0) == pl.col("group_idx").fill_null(0).min().over("engine"))
+    rows = rows.unique(
+        ["engine", "published_at", "seq", "event_index"], maintain_order=True
+    )  # a replayed batch is the same batch
+    for (engine,), of_engine in rows.sort("published_at", "seq", "event_index").group_by(["engine"], maintain_order=True):
+        yield str(engine), events_of(of_engine.iter_rows(named=True))
+
+
 SCHEMA = {
     "engine": pl.String,
     "again_index": pl.Int64,
@@ -261,13 +299,9 @@ def blocks_stored_again(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.Data
     column: is_tail_full         | resume: the sequence ended with the last block stored, so nothing partial was recomputed.
     check:  blocks >= blocks_again and blocks_again >= blocks_after_removal | Each is part of the one before.
     """
-    events = tables["staging.kv_events"].filter(pl.col("medium").is_null() | pl.col("medium").str.to_uppercase().eq("GPU"))
-    events = events.filter(
-        pl.col("group_idx").fill_null(0) == pl.col("group_idx").fill_null(0).min().over("engine")  # a hybrid model's first group
-    ).unique(["engine", "published_at", "seq", "event_index"], maintain_order=True)  # a replayed batch is the same batch
     rows = []
-    for (engine,), of_engine in events.sort("published_at", "seq", "event_index").group_by(["engine"], maintain_order=True):
-        again = stored_again(events_of(of_engine.iter_rows(named=True)))
+    for engine, events in by_engine(tables["staging.kv_events"]):
+        again = stored_again(events)
         rows += [
             {
                 "engine": engine,

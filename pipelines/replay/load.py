@@ -21,13 +21,14 @@ Draw = Callable[[Random], list[Request]]
 
 @dataclass(frozen=True)
 class Record:
-    """One request somebody recorded; times in seconds on one clock."""
+    """One request somebody recorded; times in seconds on one clock. `blocks`: what its full blocks hold, where it is known."""
 
     arrived_s: float
     first_token_s: float
     finished_s: float
     prompt_tokens: int
     output_tokens: int
+    blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

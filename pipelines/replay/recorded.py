@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -27,6 +27,7 @@ from pipelines.replay.scheduler import Settings
 CLOSED_SHARE = 0.6  # of the requests after the first ones that were sent as soon as another had ended; a client stumbles at times
 AT_ONCE = 0.05  # of a usual answer's time: what "as soon as" allows; an open client of the same rate is off by whole answers
 MOST_UNRECORDED = 0.10  # of the generated tokens: beyond, somebody else was there
+MOSTLY_TOLD = 0.8  # of the prompts with a full block: below, KV events were lost, or are another engine's
 MOST_FAILED = 0.05  # of the requests: what a failed one did to the engine nobody wrote down
 
 
@@ -88,6 +89,7 @@ READS = (
     "core.engine_states",
     "core.counter_intervals",
     "core.requests",
+    "core.request_blocks",
     "core.gap_streams",
     "core.gap_chunks",
     "core.stall_causes",
@@ -114,15 +116,18 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
     said = dict(settings_said.unique("key", keep="first", maintain_order=True).select("key", "value_text").iter_rows())
     _require_modelled(engines, said, _active(counters))
     requests = tables["core.requests"]
-    clients = _clients(requests)
+    clients = _clients(requests, tables["core.request_blocks"])
     _require_whole(requests, clients, seen)
     engine = engines[0]
     settings = settings_of(engine)
     if (watermark := _number(said.get("watermark"))) is not None:
         settings = _with_watermark(settings, watermark)
+    if not _are_blocks_told(clients, tables["core.request_blocks"], settings):
+        clients = _without_blocks(clients)
     chunks, pauses = _chunks(tables), _pauses(tables)
     measured = _measured(tables, clients, chunks)
     records = [each for client in clients for each in client.records]
+    told = sum(bool(each.blocks) for each in records)
     calibration = calibrate(
         Evidence(
             records,
@@ -137,7 +142,7 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
         raise NotReplayableError(f"{len(records)} requests say too little of how long a step takes; record more of the load")
     closed = [client.concurrency for client in clients if client.concurrency]
     return Recording(
-        scenario=Scenario(settings, seen.hit_share, replicas=len(engines)),
+        scenario=Scenario(settings, 0.0 if told else seen.hit_share, replicas=len(engines)),
         facts=Facts(
             gpu_memory_utilization=engine["gpu_memory_utilization"],
             kv_cache_dtype=engine["kv_cache_dtype"],
@@ -149,7 +154,7 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
         episodes=episodes(clients),
         calibration=calibration,
         measured=measured,
-        assumed=tuple(_assumed(engine, seen.hit_share if settings.is_caching else 0.0)),
+        assumed=tuple(_assumed(engine, seen.hit_share if settings.is_caching else 0.0, told, len(records))),
     )
 
 
@@ -235,7 +240,7 @@ def _with_watermark(settings: Settings, share: float) -> Settings:
     return Settings(**{**vars(settings), "watermark_blocks": int(share * (settings.blocks + 1))})
 
 
-def _assumed(engine: dict[str, Any], hit_share: float) -> list[str]:
+def _assumed(engine: dict[str, Any], hit_share: float, told: int, requests: int) -> list[str]:
     found = []
     if not engine["max_num_batched_tokens"]:
         found.append(f"max_num_batched_tokens taken for vLLM's {DEFAULT_BATCHED_TOKENS}: no input says it")
@@ -243,7 +248,9 @@ def _assumed(engine: dict[str, Any], hit_share: float) -> list[str]:
         found.append(f"max_num_seqs taken for vLLM's {NO_SLOT_LIMIT}: no input says it, and it did not bind")
     elif engine["max_num_seqs_source"] == "inferred":
         found.append(f"max_num_seqs {engine['max_num_seqs']} inferred from the running count")
-    if hit_share > 0:
+    if told:
+        found.append(f"which prompts begin alike is told by KV events, for {told:,} of {requests:,} requests")
+    elif hit_share > 0:
         found.append(f"which prompts begin alike is not recorded; they are drawn so that the cache finds {hit_share:.0%} of them")
     return found
 
@@ -251,7 +258,7 @@ def _assumed(engine: dict[str, Any], hit_share: float) -> list[str]:
 # clients
 
 
-def _clients(requests: pl.DataFrame) -> list[Client]:
+def _clients(requests: pl.DataFrame, blocks: pl.DataFrame) -> list[Client]:
     """The clients of a run by the time they began."""
     complete = requests.filter(
         pl.all_horizontal(pl.col("arrived_at", "first_token_at", "finished_at", "input_tokens", "output_tokens").is_not_null())
@@ -259,6 +266,7 @@ def _clients(requests: pl.DataFrame) -> list[Client]:
         & (pl.col("output_tokens") > 0)
         & (pl.col("input_tokens") > 0)
     ).sort("arrived_at", "request_key")
+    complete = complete.join(blocks.select("request_key", "blocks"), on="request_key", how="left", maintain_order="left")
     by_client: dict[tuple[Any, Any], list[Record]] = {}
     for row in complete.iter_rows(named=True):
         by_client.setdefault((row["source"], row["run_index"]), []).append(
@@ -268,9 +276,22 @@ def _clients(requests: pl.DataFrame) -> list[Client]:
                 finished_s=row["finished_at"].timestamp(),
                 prompt_tokens=row["input_tokens"],
                 output_tokens=row["output_tokens"],
+                blocks=tuple(row["blocks"] or ()),
             )
         )
     return sorted((client_of(records) for records in by_client.values()), key=lambda each: each.started_s)
+
+
+def _are_blocks_told(clients: Sequence[Client], blocks: pl.DataFrame, settings: Settings) -> bool:
+    """Whether of enough requests it is known what their blocks hold, and of blocks of this size."""
+    long_enough = [each for client in clients for each in client.records if each.prompt_tokens >= settings.block_size]
+    told = sum(bool(each.blocks) for each in long_enough)
+    is_of_size = set(blocks["block_size"]) == {settings.block_size}
+    return settings.is_caching and is_of_size and told >= MOSTLY_TOLD * len(long_enough)
+
+
+def _without_blocks(clients: Sequence[Client]) -> list[Client]:
+    return [replace(client, records=tuple(replace(each, blocks=()) for each in client.records)) for client in clients]
 
 
 def client_of(records: Sequence[Record]) -> Client:

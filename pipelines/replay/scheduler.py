@@ -80,7 +80,7 @@ PROGRESS = StepTime(generated=1.0)
 @dataclass(frozen=True)
 class Request:
     """One request of the replay. `stream` names the client it belongs to; `shared_blocks` blocks of its prompt are the same for
-    all requests of one `prefix`. Where the engine recorded what its leading blocks hold, `hashes` say it instead.
+    all requests of one `prefix`. Where it is known what its leading blocks hold, `blocks` say it instead.
     """
 
     arrived: float
@@ -89,7 +89,7 @@ class Request:
     stream: int = 0
     prefix: int = 0
     shared_blocks: int = 0
-    hashes: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -506,8 +506,8 @@ class Replay:
     def _keys(self, sequence: _Sequence, first: int, end: int) -> Iterator[Key]:
         request = sequence.request
         for position in range(first, end):
-            if position < len(request.hashes):
-                yield request.hashes[position]
+            if position < len(request.blocks):
+                yield request.blocks[position]
             else:
                 yield (-1 - request.prefix, position) if position < request.shared_blocks else (sequence.index, position)
 

@@ -165,6 +165,7 @@ def _asked(episodes: Sequence[Episode], scenario: Scenario, rng: Random) -> Sequ
     drawn: list[Record] = [] if scenario.requests else records
     while len(drawn) < count:
         drawn += rng.sample(records, min(len(records), count - len(drawn)))
+        records = [replace(each, blocks=()) for each in records]  # drawn again it is another request of that length
     closed = [client for episode in episodes for client in episode if client.concurrency]
     most = scenario.concurrency or max((client.concurrency or 0 for client in closed), default=0)
     if not most:
@@ -194,7 +195,8 @@ def _replayed(model: Model, episode: Episode, scenario: Scenario, rng: Random, t
                 arrived = start + usual_step * (1 + i / len(client.records))
             prompt = min(each.prompt_tokens, scenario.max_prompt_tokens or each.prompt_tokens)
             output = min(each.output_tokens, scenario.max_tokens or each.output_tokens)
-            requests.append(Request(arrived, prompt, output, stream=stream))
+            blocks = each.blocks if prompt == each.prompt_tokens else each.blocks[: prompt // scenario.settings.block_size]
+            requests.append(Request(arrived, prompt, output, stream=stream, blocks=blocks))
         if limit is not None:
             limits[stream] = limit
     block_size = scenario.settings.block_size

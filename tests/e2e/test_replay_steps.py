@@ -128,7 +128,7 @@ def test_the_replay_does_what_the_engine_did_step_by_step(run):
     for record in lives(run):
         life = life_of(record, runs)
         requests = [
-            Request(float(step), *life.lengths[name], hashes=tuple(life.hashes.get(name, ()))) for name, step in life.arrivals
+            Request(float(step), *life.lengths[name], blocks=tuple(life.hashes.get(name, ()))) for name, step in life.arrivals
         ]
         settings = Settings(blocks=blocks - 1, block_size=BLOCK, max_num_seqs=slots, max_num_batched_tokens=BUDGET)
         outcome = Replay(settings, StepTime(base=1.0), requests).run()
