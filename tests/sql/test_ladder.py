@@ -105,6 +105,7 @@ def test_preemptions_that_nothing_replays_lost_at_most_all_that_the_victims_held
     assert used(sql, "method", "rung", "tokens_low", "tokens_best", "tokens_high", "preemptions_best") == [
         ("preemption_counter", 4, 0, 2437.5, 5000, 5)
     ]
+    assert told(sql, "method") == [("preemption_counter",), ("not_told",)]
     sql.given("core.engine_states", "engine  sampled_at\n0  12:00:00")
     assert used(sql, "method") == [("not_told",)]
     preemptions(sql, 0, 0)
@@ -146,11 +147,15 @@ def test_beside_a_tier_the_share_of_prompts_it_knew_is_what_was_computed_again(s
     sql.given(
         "core.counter_intervals",
         COUNTED
-        + """0  prompt_tokens_by_source  source=local_compute         12:00:00  12:01:00  600  false
-             0  prompt_tokens_by_source  source=external_kv_transfer  12:00:00  12:01:00  390  false
-             0  external_prefix_hits     -                            12:00:00  12:01:00  400  false
-             0  generation_tokens        -                            12:00:00  12:01:00  200  false
-             0  ttft_s_count             -                            12:00:00  12:01:00  10   false
+        + """0  prompt_tokens_by_source  source=local_compute         12:00:00  12:00:30  350  false
+             0  prompt_tokens_by_source  source=external_kv_transfer  12:00:00  12:00:30  390  false
+             0  external_prefix_hits     -                            12:00:00  12:00:30  250  false
+             0  generation_tokens        -                            12:00:00  12:00:30  150  false
+             0  ttft_s_count             -                            12:00:00  12:00:30  4    false
+             0  prompt_tokens_by_source  source=local_compute         12:00:30  12:01:00  250  false
+             0  external_prefix_hits     -                            12:00:30  12:01:00  150  false
+             0  generation_tokens        -                            12:00:30  12:01:00  50   false
+             0  ttft_s_count             -                            12:00:30  12:01:00  6    false
              0  prompt_tokens_by_source  source=local_compute         12:01:00  12:02:00  300  false
              0  external_prefix_hits     -                            12:01:00  12:02:00  0    false
              0  generation_tokens        -                            12:01:00  12:02:00  100  false
