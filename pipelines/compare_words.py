@@ -100,7 +100,7 @@ def table(comparison: Comparison) -> list[list[str]]:
 
 
 def _moves(comparison: Comparison) -> str:
-    names = ["Moved", "before", "after", f"difference ({LEVEL:.0%})", ""]
+    names = ["Moved", "before", "after", f"difference ({100 * LEVEL:.0f} %)", ""]
     lines = aligned(names, table(comparison), numeric=[False, True, True, True, False]).splitlines()
     return "\n".join([lines[0], *(f"  {line}"[:WIDTH] for line in lines[1:])]) if comparison.moves else ""
 
@@ -202,7 +202,7 @@ def page(comparison: Comparison) -> str:
             "workload": workload(comparison),
             "rows": list(zip(comparison.moves, table(comparison), strict=True)),
             "bars": bars(comparison),
-            "level": f"{LEVEL:.0%}",
+            "level": f"{100 * LEVEL:.0f} %",
         },
     )
 

@@ -250,6 +250,7 @@ def _waste(result: Result) -> Iterator[Block]:
         spread = between(low, high)
         said = [f"{language.word(language.WASTE_KINDS, kind).name}: {count(best)}{f' ({spread})' if spread else ''} tokens"]
         said += [f"{percent(share)} of all computed"] if share is not None else []
+        said += ["moved and not computed again"] if kind == "offload_restore" else []
         said += [f"{duration(gpu_seconds)} of GPU time"] if gpu_seconds is not None else []
         said += [f"{cost:,.4f} USD"] if cost is not None else []
         yield Block(1, _wrap(f"{', '.join(said)}. Told by {told_by}.", indent="    ", first="  "))

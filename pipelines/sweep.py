@@ -309,9 +309,9 @@ def _summary(levels: Sequence[Level], dimension: str, row: Mapping[str, object])
         if row["knee_low"] is not None:
             ends = (row["knee_low"], row["knee_high"])
             sure = (
-                f" ({LEVEL:.0%} interval: {ends[0]:g})"
+                f" ({100 * LEVEL:.0f} % interval: {ends[0]:g})"
                 if ends[0] == ends[1]
-                else f" ({LEVEL:.0%} interval: {ends[0]:g} to {ends[1]:g})"
+                else f" ({100 * LEVEL:.0f} % interval: {ends[0]:g} to {ends[1]:g})"
             )
         if isinstance(before, float):
             step = _step(by_level[knee], by_level[before])
@@ -349,7 +349,8 @@ def _step(knee: Level, after: Level) -> str:
         return "beyond it tail latency rises faster than useful throughput."
     gain, cost = after.useful / knee.useful - 1, after.tail_s / knee.tail_s
     times = f"{cost:.0f}" if cost >= 10 else f"{cost:.1f}"
-    return f"that step changes useful throughput by {gain:+.0%} and multiplies the tail of the longest wait by {times}."
+    gained = f"{'raises' if gain > 0 else 'lowers'} useful throughput by {abs(100 * gain):.0f} %"
+    return f"that step {gained} and multiplies the tail of the longest wait by {times}."
 
 
 def _said(dimension: object, *levels: object) -> str:

@@ -153,7 +153,8 @@ def header(title: str, entries: Sequence[Entry] = ()) -> list[alt.Chart]:
 
 def _width(text: str) -> float:
     """About what a text takes at the size of a panel's title line, in pixels."""
-    return sum(3.4 if letter in "ijlftr .,'1" else 9.6 if letter in "mwMW%" else 6.9 for letter in text)
+    narrow, wide = dict.fromkeys("ijl .,'1", 3.4) | dict.fromkeys("ftr", 4.8), dict.fromkeys("mwMW%", 9.9)
+    return sum((narrow | wide).get(letter, 7.1) for letter in text)
 
 
 def _text(text: str, place: float | str, **mark: Any) -> alt.Chart:

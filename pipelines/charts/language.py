@@ -143,7 +143,7 @@ PAUSE_CAUSES = {
 WASTE_KINDS = {
     "preemption_recompute": Word("Recomputed after preemption", RECOMPUTATION.tone, RECOMPUTATION),
     "prefix_refill": Word("Refilled after prefix eviction", PREFIX_EVICTION.tone, PREFIX_EVICTION),
-    "offload_restore": Word("Restored from offload, not computed again", OFFLOAD.tone, OFFLOAD),
+    "offload_restore": Word("Restored from offload", OFFLOAD.tone, OFFLOAD),
 }
 
 

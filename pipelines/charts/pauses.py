@@ -80,7 +80,7 @@ def figure(data: Data) -> Figure:
                 "duration_s:Q",
                 title="pause, s (log)",
                 scale=alt.Scale(type="log", nice=True),
-                axis=alt.Axis(grid=True, format="~g", values=_ticks([row["duration_s"] for row in rows])),
+                axis=alt.Axis(grid=True, format="~g", values=(ticks := _ticks(rows)), tickCount=len(ticks)),
             ),
             color=alt.Color("name:N", legend=None, scale=alt.Scale(domain=names, range=[word.tone.light for word in words])),
             shape=alt.Shape("name:N", legend=None, scale=alt.Scale(domain=names, range=[shape for shape, _ in shapes])),
@@ -99,8 +99,9 @@ def figure(data: Data) -> Figure:
     return replace(figure, legend=legend, spec=finished(chart, {"rows": worded}, figure.alt))
 
 
-def _ticks(seconds: Sequence[float]) -> list[float]:
-    """1, 2, 5 and their tenfolds around the values: an axis of a logarithm marks what lies between at random."""
+def _ticks(rows: Sequence[Row]) -> list[float]:
+    """1, 2, 5 and their tenfolds around the pauses: of its own an axis of logarithms picks some of them and not others."""
+    seconds = [row["duration_s"] for row in rows]
     low, high = math.floor(math.log10(min(seconds))), math.ceil(math.log10(max(seconds)))
     return [float(f"{step}e{power}") for power in range(low, high + 1) for step in (1, 2, 5)]
 

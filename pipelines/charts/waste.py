@@ -10,7 +10,7 @@ import altair as alt
 from pipelines.charts import language
 from pipelines.charts.data import Data, Row
 from pipelines.charts.figure import Figure, amount_axis, finished, in_order, layered, named
-from pipelines.charts.language import PAPER, SOFT, WASTE_KINDS, between, count, percent
+from pipelines.charts.language import OFFLOAD, PAPER, SOFT, WASTE_KINDS, between, count, percent
 
 QUERY = """\
 select
@@ -88,6 +88,7 @@ def _worded(row: Row, rows: Sequence[Row]) -> Row:
     where = f", engine {row['engine']}" if len({each["engine"] for each in rows}) > 1 else ""
     spread = between(row["tokens_low"], row["tokens_high"])
     share = f", {percent(row['share_best'])} of all computed" if row["share_best"] is not None else ""
+    share = ", moved and not computed again" if told.event is OFFLOAD else share
     best = count(row["tokens_best"]) if row["tokens_best"] is not None else "best guess not known"
     return {
         **row,
