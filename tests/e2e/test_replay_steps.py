@@ -13,127 +13,73 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from datetime import UTC, datetime
+from itertools import pairwise
 
+import polars as pl
 import pytest
 
-from pipelines.replay.scheduler import Replay, Request, Settings, StepTime
-from tests.e2e.whatif_accuracy import TRUTH, events
+from pipelines.replay.kv_events import Emptied, Removed, Stored, by_engine
+from pipelines.replay.load import Record
+from pipelines.replay.prefixes import with_blocks
+from tests.e2e.scheduler_record import BLOCK, SETTINGS, TRUTH, Event, life_of, lives, replayed, stored
 
 pytestmark = pytest.mark.skipif(not TRUTH.is_dir(), reason="the recordings with their truth are not here")
-
-BLOCK, BUDGET = 32, 2048
-SETTINGS = {  # blocks the engine was started with, and its slots
-    "ab-after": (144, 9),
-    "ab-before": (144, 32),
-    "iteration-lines": (128, 28),
-    "preempt": (128, 32),
-    "restart": (128, 32),
-    "sweep": (160, 48),
-}
-Event = dict[str, Any]
-
-
-@dataclass
-class Life:
-    """What one engine did from its start to its end: its requests as they came, its preemptions and totals."""
-
-    arrivals: list[tuple[str, int]] = field(default_factory=list)  # request, and the step before which it came
-    lengths: dict[str, tuple[int, int]] = field(default_factory=dict)
-    hashes: dict[str, list[int]] = field(default_factory=dict)
-    preempted: list[tuple[str, int, int]] = field(default_factory=list)  # request, step, tokens it held
-    found: dict[str, int] = field(default_factory=dict)  # tokens of its prompt that the cache had
-    recomputed: int = 0
-    computed: int = 0
-    steps: int = 0
-
-    @property
-    def untold(self) -> int:
-        """Tokens found by requests too short to ever store a block: what they found, no event tells."""
-        return sum(tokens for name, tokens in self.found.items() if name not in self.hashes)
-
-
-def lives(run: str) -> Iterator[list[Event]]:
-    """The scheduler's record, cut where the engine began anew."""
-    life: list[Event] = []
-    for event in events(run):
-        if event["e"] == "step" and event["i"] == 0 and any(each["e"] == "step" for each in life):
-            yield life
-            life = []
-        life.append(event)
-    yield life
-
-
-def stored(run: str) -> Iterator[list[int]]:
-    """The runs of blocks in the order in which requests stored them, each with all blocks before it in its sequence."""
-    parents: dict[int, int | None] = {}
-    with gzip.open(TRUTH / run / "kv_events.jsonl.gz", "rt") as lines:
-        for line in lines:
-            for event in json.loads(line)["batch"][1]:
-                if event["type"] == "BlockStored":
-                    parent = event["parent_block_hash"]
-                    for each in event["block_hashes"]:
-                        parents[each] = parent
-                        parent = each
-                    chain = []
-                    while parent is not None:
-                        chain.append(parent)
-                        parent = parents[parent]
-                    yield chain[::-1]
-
-
-def life_of(record: Sequence[Event], runs: Iterator[list[int]]) -> Life:
-    """Follow the record: who is computed how far, who therefore stored which run of blocks, and who must have come when."""
-    life = Life()
-    life.lengths = {each["id"]: (each["prompt"], each["output"]) for each in record if each["e"] == "finish"}
-    computed: dict[str, int] = {}
-    tokens = {name: prompt for name, (prompt, _) in life.lengths.items()}
-    started: list[str] = []
-    came: list[int] = []
-    waiting = 0
-    lost: list[Event] = []  # in the step that is recorded next
-    for event in record:
-        if event["e"] == "step":
-            life.steps += 1
-            life.computed += event["tok"]
-            rows = {name: (cached, scheduled) for name, cached, scheduled, _, _ in event["rows"]}
-            life.recomputed += sum(again for *_, again, _ in event["rows"])
-            in_step = {
-                name: (held, min(BUDGET, max(1, tokens[name] - held))) for name, held in computed.items() if name not in rows
-            }
-            for name, (held, scheduled) in (in_step | rows).items():
-                if (held + scheduled) // BLOCK > held // BLOCK:
-                    life.hashes[name] = max(next(runs), life.hashes.get(name, []), key=len)
-                computed[name] = held + scheduled
-            started += [name for name in rows if name not in started]
-            life.found |= {name: cached for name, (cached, _) in rows.items() if name not in life.found}
-            came += [event["i"]] * (event["wait"] - waiting - len(lost) + len(rows))
-            life.preempted += [(each["id"], event["i"], each["computed"]) for each in lost]
-            waiting, lost = event["wait"], []
-        elif event["e"] == "preempt":
-            del computed[event["id"]]
-            tokens[event["id"]] = event["prompt"] + event["output"]
-            lost.append(event)
-        else:
-            del computed[event["id"]]
-    life.arrivals = list(zip(started, came, strict=True))
-    return life
 
 
 @pytest.mark.parametrize("run", SETTINGS)
 def test_the_replay_does_what_the_engine_did_step_by_step(run):
-    blocks, slots = SETTINGS[run]
     runs = stored(run)
     for record in lives(run):
         life = life_of(record, runs)
-        requests = [
-            Request(float(step), *life.lengths[name], blocks=tuple(life.hashes.get(name, ()))) for name, step in life.arrivals
-        ]
-        settings = Settings(blocks=blocks - 1, block_size=BLOCK, max_num_seqs=slots, max_num_batched_tokens=BUDGET)
-        outcome = Replay(settings, StepTime(base=1.0), requests).run()
+        outcome = replayed(run, life)
         preempted = [(life.arrivals[each.request][0], each.at, each.context_tokens) for each in outcome.preemptions]
         assert sorted(preempted) == sorted(life.preempted)
         assert outcome.recomputed_tokens == life.recomputed
         assert (outcome.steps, outcome.computed_tokens) == (life.steps, life.computed + life.untold)
     assert next(runs, None) is None  # every stored block was somebody's
+
+
+@pytest.mark.parametrize("run", ["ab-before", "sweep"])
+def test_kv_events_tell_whose_blocks_are_whose(run):
+    [record] = lives(run)
+    life = life_of(record, stored(run))
+    names = list(life.lengths)
+    [told] = with_blocks([_records(record, names)], _kv_events(run), BLOCK, clock_error_s=0.05)
+    whole = {name: life.lengths[name][0] // BLOCK for name in names}
+    assert sum(
+        list(each.blocks[: whole[name]]) == life.hashes.get(name, [])[: whole[name]]
+        for name, each in zip(names, told, strict=True)
+    ) > 0.9 * len(names)
+
+
+def _records(record: Sequence[Event], names: Sequence[str]) -> list[Record]:
+    """What a client would have written down that is told of each token when the next step begins."""
+    steps = [each for each in record if each["e"] == "step"]
+    first: dict[str, float] = {}
+    for step, after in pairwise(steps):
+        for name, *_ in step["rows"]:
+            first.setdefault(name, after["t"])
+    ended = {each["id"]: each for each in record if each["e"] == "finish"}
+    return [
+        Record(ended[name]["arrival"], first[name], ended[name]["t"], ended[name]["prompt"], ended[name]["output"])
+        for name in names
+    ]
+
+
+def _kv_events(run: str) -> Iterator[Stored | Removed | Emptied]:
+    rows = []
+    with gzip.open(TRUTH / run / "kv_events.jsonl.gz", "rt") as lines:
+        for line in lines:
+            batch = json.loads(line)
+            at = datetime.fromtimestamp(batch["batch"][0], UTC)
+            for event in batch["batch"][1]:
+                parent = event.get("parent_block_hash")
+                for block in event.get("block_hashes", ()):
+                    rows.append((at, batch["seq"], len(rows), event["type"].removeprefix("Block").lower(), block, parent))
+                    parent = block
+    columns = ["published_at", "seq", "event_index", "event", "block_hash", "parent_hash"]
+    frame = pl.DataFrame(rows, columns, orient="row", infer_schema_length=None)
+    frame = frame.with_columns(engine=pl.lit("0"), block_size=BLOCK, medium=pl.lit("GPU"), group_idx=0)
+    [(_, events)] = by_engine(frame)
+    return events

@@ -7,25 +7,27 @@ From client results, log and metrics alone. The recordings lie beside the projec
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from random import Random
+from statistics import fmean, pstdev
 
 from pipelines.cli_whatif import recording
 from pipelines.models import Run
 from pipelines.replay.recorded import NotReplayableError, Recording
+from pipelines.replay.scheduler import Outcome
 from pipelines.replay.whatif import Told, WhatIf
+from tests.e2e.scheduler_record import TRUTH, Life, events, life_of, lives, replayed, stored
 
 PROJECT = Path(__file__).parents[2]
-TRUTH = PROJECT.parent / "shared" / "truth"
 DOCUMENT = PROJECT / "docs" / "whatif.md"
 BEGIN, END = "<!-- accuracy: begin -->\n", "<!-- accuracy: end -->\n"
 LEVELS = {24: 120, 32: 160, 48: 240}  # requests of the sweep's levels that preempt
 BEFORE_C24 = "2026-11-29T13:28:39+00:00"
+PREEMPTED = ("ab-before", "iteration-lines", "preempt", "restart", "sweep")
+CHANCES = 20  # replays that are told all but in which of two steps each request came
 FIGURES = ("preemptions", "recomputed_tokens", "queue_s", "duration_s")
 
 
@@ -48,12 +50,6 @@ def calm_levels() -> WhatIf:
 
 def inputs(run: str, clients: str = "client-*.json") -> list[Path]:
     return [*sorted((TRUTH / run).glob(clients)), TRUTH / run / "server.log", TRUTH / run / "prometheus.json.gz"]
-
-
-def events(run: str) -> Iterator[dict[str, Any]]:
-    packed = TRUTH / run / "truth.jsonl.gz"
-    with gzip.open(packed, "rt") if packed.exists() else (TRUTH / run / "truth.jsonl").open() as lines:
-        yield from map(json.loads, lines)
 
 
 @cache
@@ -87,8 +83,8 @@ def preempted_by_level() -> Counter[int]:
 
 
 def tables() -> str:
-    """Both: the runs themselves, and runs made again under another setting."""
-    return f"{_reproduced()}\n{_foretold()}"
+    """The runs themselves, runs made again under another setting, and what is left to chance when all else is told."""
+    return f"{_reproduced()}\n{_foretold()}\n{_chance()}"
 
 
 def _reproduced() -> str:
@@ -126,6 +122,49 @@ def _foretold() -> str:
             _foretold_row("sweep, up to 16", question, "preemptions", preempted_by_level()[level], told.figures["preemptions"])
         )
     return "\n".join(rows) + "\n"
+
+
+def _chance() -> str:
+    rows = [
+        "| recording | preemptions | told all | all but the step | tokens computed again, told all | all but the step |",
+        "|---|---|---|---|---|---|",
+    ]
+    for run in PREEMPTED:
+        runs = stored(run)
+        told = [life_of(record, runs) for record in lives(run)]
+        exact = [replayed(run, life) for life in told]
+        moved = [[replayed(run, life, moved=Random(f"{seed} {i}")) for i, life in enumerate(told)] for seed in range(CHANCES)]
+        groups = _levels(told[0]) if run == "sweep" else {run: None}
+        for name, members in groups.items():
+            of_engine, (count, tokens) = _counted(told, exact, members)
+            throws = [_counted(told, each, members)[1] for each in moved]
+            counts = f"{fmean(each for each, _ in throws):.0f} ± {pstdev([each for each, _ in throws]):.0f}"
+            again = f"{fmean(each for _, each in throws):,.0f} ± {pstdev([each for _, each in throws]):,.0f}"
+            rows.append(_row(name, _number(of_engine), _number(count), counts, _number(tokens), again))
+    return "\n".join(rows) + "\n"
+
+
+def _levels(life: Life) -> dict[str, set[str]]:
+    """The requests of the sweep's levels that preempt: those of one level came after the last of the one before had ended."""
+    phases = {each["name"]: each for each in json.loads((TRUTH / "sweep" / "phases.json").read_text())["phases"]}
+    ended = {each["id"]: each["t"] for each in events("sweep") if each["e"] == "finish"}
+    return {
+        f"sweep, level {level}": {
+            name for name in life.lengths if phases[f"c{level}"]["start"] <= ended[name] <= phases[f"c{level}"]["end"]
+        }
+        for level in LEVELS
+    }
+
+
+def _counted(lives_told: list[Life], outcomes: list[Outcome], members: set[str] | None) -> tuple[float, tuple[float, float]]:
+    """Preemptions of these requests in truth; then those, and the tokens computed again, that the replay made of them."""
+    of_engine, count, tokens = 0, 0, 0
+    for life, outcome in zip(lives_told, outcomes, strict=True):
+        of_engine += sum(members is None or name in members for name, _, _ in life.preempted)
+        lost = [each for each in outcome.preemptions if members is None or life.arrivals[each.request][0] in members]
+        count += len(lost)
+        tokens += sum(each.recomputed_tokens or 0 for each in lost)
+    return of_engine, (count, tokens)
 
 
 def _foretold_row(run: str, question: str, name: str, true: float, told: Told) -> str:
