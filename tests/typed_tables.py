@@ -20,7 +20,7 @@ import shutil
 import tempfile
 import textwrap
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +80,6 @@ class Sql:
         self._made: set[str] = set()
         self.run = RUN
 
-    @cached_property
-    def con(self) -> duckdb.DuckDBPyConnection:
-        return connect()
-
-    def close(self) -> None:
-        self.con.close()
-
     def given(self, table: str, text: str) -> None:
         """Write rows into `table`; without a layer it is the staging table of that name, or else the raw one."""
         name = (
@@ -97,8 +90,12 @@ class Sql:
         types = types_of(name)
         unknown = set(split(text)[0]) - set(types.names)
         assert not unknown, f"{name} has no column {', '.join(sorted(unknown))}; it has {', '.join(types.names)}"
-        self.con.register("empty", types.empty_table())
-        made = self.con.sql(f"from empty union all by name {typed(self.con, text, kinds(self.con, 'empty'))}").to_arrow_table()
+        connection().register("empty", types.empty_table())
+        made = (
+            connection()
+            .sql(f"from empty union all by name {typed(connection(), text, kinds(connection(), 'empty'))}")
+            .to_arrow_table()
+        )
         self._lake.put(name, lambda path: pq.write_table(made, path))
         self._given.add(name)
         self._made.clear()
@@ -116,7 +113,7 @@ class Sql:
             elif not read.startswith("raw."):
                 self._lake.put(read, lambda path, read=read: shutil.copy(of_nothing(read), path))
                 self._made.add(read)
-        materialize(models()[table], lake=self._lake, con=self.con, run=self.run)
+        materialize(models()[table], lake=self._lake, con=connection(), run=self.run)
         self._made.add(table)
 
     def _depends_on_given(self, table: str) -> bool:
@@ -133,19 +130,25 @@ def sources(table: str) -> frozenset[str]:
 def of_nothing(table: str) -> Path:
     """The table as its model makes it of no input, made once."""
     if not NOTHING.has(table):
-        with connect() as con:
-            readable(con, models()[table])
-            make(models()[table], lake=NOTHING, con=con, run=RUN)
+        readable(models()[table])
+        make(models()[table], lake=NOTHING, con=connection(), run=RUN)
     return NOTHING.path(table)
 
 
-def readable(con: duckdb.DuckDBPyConnection, model: Model) -> None:
+def readable(model: Model) -> None:
     """Put what the model reads on the connection, made of nothing."""
     for read in model.reads:
         if not read.startswith("raw."):
             of_nothing(read)
-        view(read, lake=NOTHING, con=con)
-    set_variables(con, RUN)
+    for read in model.reads:
+        view(read, lake=NOTHING, con=connection())
+    set_variables(connection(), RUN)
+
+
+@cache
+def connection() -> duckdb.DuckDBPyConnection:
+    """One for all tests of a process: opening it takes as long as a test. Whoever makes a model puts in view what it reads."""
+    return connect()
 
 
 def types_of(table: str) -> pa.Schema:

@@ -259,12 +259,11 @@ def _replace_query(path: str, mutant: str) -> bool:
     known = typed_tables.models()
     model = known[".".join(Path(path).with_suffix("").parts[1:])]
     known[model.name] = dataclasses.replace(model, query=mutant)
-    with typed_tables.connect() as con:
-        typed_tables.readable(con, model)
-        try:
-            con.execute(f"explain {mutant}")
-        except duckdb.Error:
-            return False
+    typed_tables.readable(model)
+    try:
+        typed_tables.connection().execute(f"explain {mutant}")
+    except duckdb.Error:
+        return False
     return True
 
 

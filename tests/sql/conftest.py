@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.typed_tables import Sql
 
 
 @pytest.fixture
-def sql(tmp_path) -> Iterator[Sql]:
-    made = Sql(tmp_path)
-    yield made
-    made.close()
+def sql(tmp_path) -> Sql:
+    return Sql(tmp_path)
 
 
 @pytest.fixture
-def alone(tmp_path) -> Iterator[Sql]:
+def alone(tmp_path) -> Sql:
     """The same, for one model at a time: what a test does not give is empty, whatever could be made of what it gives."""
-    made = Sql(tmp_path, is_made=lambda _: False)
-    yield made
-    made.close()
+    return Sql(tmp_path, is_made=lambda _: False)

@@ -19,9 +19,7 @@ def sql(tmp_path):
     """A table that a test does not give is empty here, what it would be made of is of no concern; but the steps from verdicts to
     advice are made.
     """
-    made = Sql(tmp_path, is_made=lambda table: table.startswith("advice.") and table != "advice.verdicts")
-    yield made
-    made.close()
+    return Sql(tmp_path, is_made=lambda table: table.startswith("advice.") and table != "advice.verdicts")
 
 
 def verdict(sql, name, *, severity=70, primary=True):
