@@ -77,15 +77,20 @@ class Samples:
         if count == 0:
             return
         indices = pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(self._indices)])
-        columns = {
-            column: pa.array([getattr(each, column) for each in self._series], COLUMNS[column].type).take(indices)
-            for column in _IDENTITY
-        }
-        columns["source"] = pa.repeat(self._source, count)
+        columns = {column: self._each(column, indices) for column in _IDENTITY}
+        columns["source"] = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), [self._source])
         columns["at_utc"] = pa.array(self._times, COLUMNS["at_utc"].type)
         columns["value"] = pa.Array.from_buffers(pa.float64(), count, [None, pa.py_buffer(self._values)])
         self._sink.write("metric_samples", pa.RecordBatch.from_pydict(columns))
         self._start_batch()
+
+    def _each(self, column: str, indices: pa.Array) -> pa.Array:
+        """A column of the series' identity, for each of the samples; texts as a dictionary, for they repeat with every scrape."""
+        of_series = pa.array([getattr(each, column) for each in self._series], COLUMNS[column].type)
+        if COLUMNS[column].type != pa.string():
+            return of_series.take(indices)
+        texts = of_series.dictionary_encode()
+        return pa.DictionaryArray.from_arrays(texts.indices.take(indices), texts.dictionary)
 
     def forget(self) -> None:
         """Write what has been collected and drop all series, whose indices are then void."""

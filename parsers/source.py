@@ -209,7 +209,10 @@ class Sink:
     _writers: dict[str, pq.ParquetWriter] = field(default_factory=dict)
 
     def write(self, table: str, batch: pa.RecordBatch | pa.Table) -> None:
-        """Append a batch. Columns missing from it are null; a column the table does not have is a KeyError."""
+        """Append a batch. Columns missing from it are null; a column the table does not have is a KeyError.
+
+        A text of the table's first batch that comes as a dictionary is stored as one.
+        """
         wanted = schema(table)
         unknown = set(batch.schema.names) - set(wanted.names)
         if unknown:
@@ -217,11 +220,13 @@ class Sink:
         if batch.num_rows == 0:
             return
         have = set(batch.schema.names)
-        columns = [batch.column(f.name).cast(f.type) if f.name in have else pa.nulls(batch.num_rows, f.type) for f in wanted]
         if table not in self._writers:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._writers[table] = pq.ParquetWriter(self.folder / f"{table}.parquet", wanted, compression="zstd")
-        self._writers[table].write_table(pa.Table.from_arrays(columns, schema=wanted))
+            stored = pa.schema([_as_it_comes(f, batch.schema) for f in wanted])
+            self._writers[table] = pq.ParquetWriter(self.folder / f"{table}.parquet", stored, compression="zstd")
+        stored = self._writers[table].schema
+        columns = [batch.column(f.name).cast(f.type) if f.name in have else pa.nulls(batch.num_rows, f.type) for f in stored]
+        self._writers[table].write_table(pa.Table.from_arrays(columns, schema=stored))
         self.rows[table] = self.rows.get(table, 0) + batch.num_rows
 
     def write_rows(self, table: str, rows: Sequence[Mapping[str, object]]) -> None:
@@ -249,6 +254,13 @@ class Sink:
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
+
+
+def _as_it_comes(column: pa.Field, batch: pa.Schema) -> pa.Field:
+    """A text column as the dictionary that it is in a batch; any other as it is."""
+    index = batch.get_field_index(column.name)
+    is_dictionary = index >= 0 and pa.types.is_dictionary(batch.types[index])
+    return column.with_type(batch.types[index]) if is_dictionary else column
 
 
 def _holdable(value: Any, kind: pa.DataType) -> Any:

@@ -24,7 +24,9 @@ with buckets as (
         series.le * signals.factor as bound,
     from staging.metric_series as series
     inner join signals() as signals on series.name = concat(signals.name, '_bucket') and signals.kind = 'histogram'
+    -- those whose quantiles or lengths are asked for; of the others the sums and counts say all that is
     where series.le is not null
+        and signals.signal in ('ttft_s', 'itl_s', 'e2e_s', 'queue_s', 'request_prompt_tokens', 'request_generation_tokens')
     window family as (
         partition by series.engine, series.name, series.labels, series.source, series.instance, series.label, series.model order by series.le
     )
