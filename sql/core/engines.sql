@@ -6,7 +6,7 @@
 --
 -- grain: engine
 -- column: engine                   | Its name in this run.
--- column: engine_kind              | vllm, sglang, …; NULL where no input says.
+-- column: engine_kind              | vllm, sglang, …, as the engine says, its metrics are named, or its log's format is; NULL where no input says.
 -- column: engine_version           | As printed.
 -- column: engine_generation        | vLLM: v0 or v1; NULL where not told.
 -- column: model                    | Served model name.
@@ -137,9 +137,16 @@ ceilings as (
     group by engine
 ),
 
-log_sources as (
-    -- only a V0 line has a count of swapped requests
-    select engine, true as is_vllm, bool_or(swapped is not null) as is_v0 from staging.engine_samples group by engine
+-- a log is of the engine whose format it has; of vLLM's lines, only V0's have a count of swapped requests
+logs as (
+    select lines.engine, max(sources.engine_kind) as engine_kind, bool_or(lines.swapped is not null) as is_v0
+    from (
+        select engine, source, swapped from staging.engine_samples
+        union all by name
+        select engine, source from staging.engine_events
+    ) as lines
+    left join raw.sources as sources using (source)
+    group by lines.engine
 )
 
 select
@@ -147,10 +154,11 @@ select
     coalesce(
         settings.engine_kind,
         models.engine_kind,
-        case when log_sources.is_vllm or settings.engine_generation is not null then 'vllm' end
+        case when settings.engine_generation is not null then 'vllm' end,
+        logs.engine_kind
     ) as engine_kind,
     settings.engine_version,
-    coalesce(settings.engine_generation, case when log_sources.is_v0 then 'v0' end) as engine_generation,
+    coalesce(settings.engine_generation, case when logs.is_v0 then 'v0' end) as engine_generation,
     coalesce(models.model, trim(settings.served_model_name, '[]'' '), settings.model) as model,
     coalesce(
         settings.kv_capacity_tokens,
@@ -201,5 +209,5 @@ cross join lateral (
         and ceilings.kv_usage_ratio < 0.8
         and ceilings.is_turning_over as is_plateau,
 ) as plateaus
-left join log_sources using (engine)
+left join logs using (engine)
 order by engine

@@ -11,10 +11,11 @@
 -- column: interval_start | Scrape before, or the instant logged: the event lies between the two, or a wait earlier.
 -- column: interval_end   | Scrape that first showed the new value; for a log the next second.
 -- column: preemptions    | Requests preempted in the interval.
+-- column: method         | What told it, as a key of sql/lib/words.sql: one for all of an engine's rows.
 -- check:  preemptions >= 0 | A counter that falls is a restart, not a negative event.
 -- check:  interval_start < interval_end | Intervals have a length.
 with counted as (
-    select engine, interval_start, interval_end, sum(delta) as preemptions
+    select engine, interval_start, interval_end, sum(delta) as preemptions, 'preemption_counter' as method
     from core.counter_intervals
     where signal = 'preemptions'
     group by all
@@ -26,6 +27,7 @@ logged as (
         date_trunc('second', happened_at) as interval_start,
         plus_seconds(date_trunc('second', happened_at), 1) as interval_end,
         sum(count)::double as preemptions,
+        'retraction_log' as method,
     from staging.engine_events
     where event = 'retraction' and happened_at is not null
     group by all
@@ -40,14 +42,19 @@ from_logs as (
 
 -- a log that says each preemption says with its other lines that there was none; llama.cpp has no preemption at all
 silent as (
-    select states.engine, min(states.sampled_at) as interval_start, max(states.sampled_at) as interval_end, 0.0 as preemptions
+    select
+        states.engine,
+        min(states.sampled_at) as interval_start,
+        max(states.sampled_at) as interval_end,
+        0.0 as preemptions,
+        if(settings.value_text = 'llamacpp', 'no_preemption', 'retraction_log') as method,
     from core.engine_states as states
     inner join staging.settings
         on settings.engine = states.engine and settings.key = 'engine_kind' and settings.value_text in ('sglang', 'llamacpp')
     where states.origin = 'log'
         and states.engine not in (select engine from logged)
         and states.engine not in (select engine from counted)
-    group by states.engine
+    group by states.engine, settings.value_text
     having min(states.sampled_at) < max(states.sampled_at)
 ),
 
@@ -57,6 +64,7 @@ recorded as (
         min(coalesce(plus_seconds(arrived_at, ttft_s), arrived_at)) as interval_start,
         ended_at as interval_end,
         sum(preemptions)::double as preemptions,
+        'request_records' as method,
     from staging.spans
     where preemptions > 0
         and ended_at > coalesce(plus_seconds(arrived_at, ttft_s), arrived_at)
@@ -66,7 +74,7 @@ recorded as (
     group by engine, ended_at
 )
 
-select engine, interval_start, interval_end, preemptions,
+select engine, interval_start, interval_end, preemptions, method,
 from (
     from counted where engine not in (select engine from from_logs)
     union all by name

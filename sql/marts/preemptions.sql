@@ -1,7 +1,8 @@
 -- How often a running request lost its KV blocks.
 --
--- The counter answers where it was exported; what it missed after its last scrape is expected from the replay of what requests
--- were still there. vLLM never counts a victim that was aborted while it waited, so aborted requests widen the range upwards.
+-- The counter answers where it was exported, a log where it says each one (core.preemption_intervals); what a counter missed
+-- after its last scrape is expected from the replay of what requests were still there. vLLM never counts a victim that was aborted
+-- while it waited, so aborted requests widen the range upwards.
 --
 -- grain: run, engine
 -- column: run        | The analyzed run.
@@ -13,7 +14,7 @@
 -- column: told_by    | The same in words.
 -- check:  count_low <= count_best and count_best <= count_high | A range holds its best estimate.
 with counted as (
-    select engine, sum(preemptions)::double as preemptions from core.preemption_intervals group by engine
+    select engine, sum(preemptions)::double as preemptions, any_value(method) as method from core.preemption_intervals group by engine
 ),
 
 aborted as (
@@ -59,8 +60,8 @@ select
         counted.preemptions,
         ceil(others.preemptions_high)
     ) + if(counted.preemptions is null, 0, coalesce(aborted.requests, 0)) as count_high,
-    if(counted.preemptions is null, others.method, 'preemption_counter') as method,
-    told_by(if(counted.preemptions is null, others.method, 'preemption_counter')) as told_by,
+    if(counted.preemptions is null, others.method, counted.method) as method,
+    told_by(if(counted.preemptions is null, others.method, counted.method)) as told_by,
 from core.engines
 left join counted using (engine)
 left join expected on expected.engine = engines.engine and counted.preemptions is not null

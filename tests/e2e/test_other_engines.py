@@ -43,6 +43,11 @@ def test_engines_are_named_and_sized_by_what_they_say_of_themselves(analyze_samp
         assert (engine["engine_kind"], engine["kv_capacity_tokens"]) == (kind, capacity)
 
 
+def test_preemptions_that_only_a_log_tells_are_told_by_the_log(analyze_sample):
+    [preemptions] = analyze_sample(SAMPLES / "sglang-0.5.18-retraction-storm").rows("preemptions")
+    assert preemptions["told_by"] == "retraction lines in the log"
+
+
 def test_a_pool_no_line_states_is_sized_by_the_tokens_it_holds(analyze_sample):
     [engine] = analyze_sample(SAMPLES / "sglang-0.5.18-retraction-storm").rows("engines")
     assert abs(engine["kv_capacity_tokens"] - 87_552) < 0.01 * 87_552

@@ -106,9 +106,9 @@ def test_a_log_that_says_as_many_says_them_to_the_second(sql):
     assert (
         sql.rows("core.preemption_intervals")
         == """
-        engine  interval_start  interval_end  preemptions
-        0       12:00:03        12:00:04      3
-        0       12:00:09        12:00:10      2
+        engine  interval_start  interval_end  preemptions  method
+        0       12:00:03        12:00:04      3            retraction_log
+        0       12:00:09        12:00:10      2            retraction_log
         """
     )
 
@@ -120,9 +120,9 @@ def test_a_log_that_says_fewer_than_the_counter_in_all_was_cut(sql):
     assert (
         sql.rows("core.preemption_intervals")
         == """
-        engine  interval_start  interval_end  preemptions
-        0       12:00:00        12:00:15      5
-        0       12:00:15        12:00:30      2
+        engine  interval_start  interval_end  preemptions  method
+        0       12:00:00        12:00:15      5            preemption_counter
+        0       12:00:15        12:00:30      2            preemption_counter
         """
     )
 
@@ -150,9 +150,9 @@ def test_a_log_that_would_have_said_it_says_that_there_was_none(sql):
     assert (
         sql.rows("core.preemption_intervals")
         == """
-        engine  interval_start  interval_end  preemptions
-        0       12:00:00        12:00:40      0
-        2       12:00:00        12:00:40      0
+        engine  interval_start  interval_end  preemptions  method
+        0       12:00:00        12:00:40      0            retraction_log
+        2       12:00:00        12:00:40      0            no_preemption
         """
     )
 
@@ -177,11 +177,11 @@ def test_requests_that_say_they_were_preempted_are_the_last_resort(sql):
     assert (
         sql.rows("core.preemption_intervals")
         == """
-        engine  interval_start  interval_end  preemptions
-        0       12:00:00        12:00:15      5
-        1       12:00:03        12:00:04      2
-        2       12:00:01        12:00:09      3
-        2       12:00:06        12:00:14      1
+        engine  interval_start  interval_end  preemptions  method
+        0       12:00:00        12:00:15      5            preemption_counter
+        1       12:00:03        12:00:04      2            retraction_log
+        2       12:00:01        12:00:09      3            request_records
+        2       12:00:06        12:00:14      1            request_records
         """
     )
 

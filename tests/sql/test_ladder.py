@@ -33,8 +33,8 @@ def used(sql, *columns, kind="preemption_recompute"):
 
 
 def preemptions(sql, *counts):
-    rows = [f"0  12:0{number}:00  12:0{number + 1}:00  {count}" for number, count in enumerate(counts)]
-    sql.given("core.preemption_intervals", "\n".join(["engine  interval_start  interval_end  preemptions", *rows]))
+    rows = [f"0  12:0{number}:00  12:0{number + 1}:00  {count}  preemption_counter" for number, count in enumerate(counts)]
+    sql.given("core.preemption_intervals", "\n".join(["engine  interval_start  interval_end  preemptions  method", *rows]))
 
 
 def kv_events(sql, **changed):

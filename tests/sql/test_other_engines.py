@@ -314,3 +314,22 @@ def test_cached_prompt_tokens_are_hits_whoever_held_them(sql):
         0       1000            400         0.4
         """
     )
+
+
+def test_a_log_is_of_the_engine_whose_format_it_has_and_of_none_where_that_is_not_known(sql):
+    sql.given(
+        "raw.sources", "source  format  engine_kind\nold.log  vllm_engine_log  vllm\nnew.log  new_log  new\nany.csv  sweep  -"
+    )
+    sql.given(
+        "staging.engine_samples",
+        "engine  source  sampled_at  running\na  old.log  12:00:00  1\nb  new.log  12:00:00  1\nc  any.csv  12:00:00  1",
+    )
+    assert (
+        sql.rows("core.engines")
+        == """
+        engine  engine_kind
+        a       vllm
+        b       new
+        c       -
+    """
+    )
