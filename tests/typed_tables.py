@@ -90,12 +90,9 @@ class Sql:
         types = types_of(name)
         unknown = set(split(text)[0]) - set(types.names)
         assert not unknown, f"{name} has no column {', '.join(sorted(unknown))}; it has {', '.join(types.names)}"
-        connection().register("empty", types.empty_table())
-        made = (
-            connection()
-            .sql(f"from empty union all by name {typed(connection(), text, kinds(connection(), 'empty'))}")
-            .to_arrow_table()
-        )
+        con = connection("given")
+        con.register("empty", types.empty_table())
+        made = con.sql(f"from empty union all by name {typed(con, text, kinds(con, 'empty'))}").to_arrow_table()
         self._lake.put(name, lambda path: pq.write_table(made, path))
         self._given.add(name)
         self._made.clear()
@@ -103,6 +100,8 @@ class Sql:
     def rows(self, table: str) -> Rows:
         """Make the model, and what it reads and was not given, and return its rows in its own order."""
         self._made.discard(table)
+        for layer in LAYERS:  # what another test gave, or this one before
+            connection("given").execute(f"drop schema if exists {layer} cascade")
         self._make(table)
         return Rows(pq.read_table(self._lake.path(table)))
 
@@ -113,7 +112,7 @@ class Sql:
             elif not read.startswith("raw."):
                 self._lake.put(read, lambda path, read=read: shutil.copy(of_nothing(read), path))
                 self._made.add(read)
-        materialize(models()[table], lake=self._lake, con=connection(), run=self.run)
+        materialize(models()[table], lake=self._lake, con=connection("given"), run=self.run)
         self._made.add(table)
 
     def _depends_on_given(self, table: str) -> bool:
@@ -131,7 +130,7 @@ def of_nothing(table: str) -> Path:
     """The table as its model makes it of no input, made once."""
     if not NOTHING.has(table):
         readable(models()[table])
-        make(models()[table], lake=NOTHING, con=connection(), run=RUN)
+        make(models()[table], lake=NOTHING, con=connection("nothing"), run=RUN)
     return NOTHING.path(table)
 
 
@@ -141,13 +140,13 @@ def readable(model: Model) -> None:
         if not read.startswith("raw."):
             of_nothing(read)
     for read in model.reads:
-        view(read, lake=NOTHING, con=connection())
-    set_variables(connection(), RUN)
+        view(read, lake=NOTHING, con=connection("nothing"))
+    set_variables(connection("nothing"), RUN)
 
 
 @cache
-def connection() -> duckdb.DuckDBPyConnection:
-    """One for all tests of a process: opening it takes as long as a test. Whoever makes a model puts in view what it reads."""
+def connection(purpose: str) -> duckdb.DuckDBPyConnection:  # noqa: ARG001 - the key
+    """One for all tests of a process, and one for tables of nothing: opening one takes as long as a test."""
     return connect()
 
 

@@ -351,19 +351,24 @@ def test_what_prefill_computed_is_new_or_for_a_victim_and_never_less_than_none(s
 # Refills from counters ------------------------------------------------------------------------------------------------------
 
 
-def test_of_a_pool_whose_size_is_not_known_no_refill_can_be_told(sql):
-    """That all of it would have fitted is not known either."""
-    counters = (
-        COUNTED + "0  prompt_tokens  -  12:00:00  12:01:00  900  false\n0  generation_tokens  -  12:00:00  12:01:00  101  false"
+@pytest.mark.parametrize(
+    ("capacity", "told"),
+    [
+        ("-", []),  # that all of it would have fitted is not known either
+        (1000, [("capacity_bound", 0, None, 1, "Without")]),
+        (1001, [("pool_never_full", 0, 0, 0, "All")]),
+    ],
+)
+def test_nothing_is_evicted_before_the_pool_was_written_full(sql, capacity, told):
+    sql.given(
+        "core.counter_intervals",
+        COUNTED
+        + """0  prompt_tokens      -  12:00:00  12:01:00  900  false
+             0  generation_tokens  -  12:00:00  12:01:00  101  false""",
     )
-    sql.given("core.counter_intervals", counters)
-    sql.given("core.engines", "engine  engine_kind  kv_capacity_tokens\n0  vllm  -")
-    assert [row["method"] for row in sql.rows("core.recompute_estimates").dicts() if row["kind"] == "prefix_refill"] == []
-    sql.given("core.engines", "engine  engine_kind  kv_capacity_tokens\n0  vllm  1000")
-    told = [row for row in sql.rows("core.recompute_estimates").dicts() if row["kind"] == "prefix_refill"]
-    assert [(row["method"], row["tokens_low"], row["tokens_best"], row["tokens_high"]) for row in told] == [
-        ("capacity_bound", 0, None, 1)
+    sql.given("core.engines", f"engine  engine_kind  kv_capacity_tokens\n0  vllm  {capacity}")
+    columns = ("method", "tokens_low", "tokens_best", "tokens_high", "assumptions")
+    rows = [
+        [row[name] for name in columns] for row in sql.rows("core.recompute_estimates").dicts() if row["kind"] == "prefix_refill"
     ]
-    sql.given("core.engines", "engine  engine_kind  kv_capacity_tokens\n0  vllm  1001")
-    told = [row for row in sql.rows("core.recompute_estimates").dicts() if row["kind"] == "prefix_refill"]
-    assert [(row["method"], row["tokens_best"], row["tokens_high"]) for row in told] == [("pool_never_full", 0, 0)]
+    assert [(*numbers, assumptions.split()[0]) for *numbers, assumptions in rows] == told
