@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pipelines.resources import DailyJob, Workspace
 from pipelines.schedules import drop_old_days, nightly, retention_schedule
 from pipelines.sensors import drop_sensor, late_sensor
 
-EXECUTORS = ("in_process", "multiprocess", "dask", "k8s")
+Environment = Mapping[str, str]
 
 
 def build_defs(
@@ -62,20 +62,28 @@ def daily_defs(config: Config) -> dg.Definitions:
     )
 
 
-def executor_named(name: str, environment: Mapping[str, str]) -> dg.ExecutorDefinition:
+def executor_named(name: str, environment: Environment) -> dg.ExecutorDefinition:
     """One of EXECUTORS. InputError where it is none of these, or needs a package that is not installed."""
     if name not in EXECUTORS:
-        raise InputError(f"KVPRESSURE_EXECUTOR is `{name}`; it should be {_listed(EXECUTORS)}")
-    if name == "dask":
-        scheduler = environment.get("KVPRESSURE_DASK")
-        workers = int(environment.get("KVPRESSURE_DASK_WORKERS", "2"))
-        cluster = (
-            {"existing": {"address": scheduler}} if scheduler else {"local": {"n_workers": workers, "threads_per_worker": 1}}
-        )
-        return _from("pipelines.dask_steps", "executor", "cluster")(cluster)
-    if name == "k8s":
-        return _from("dagster_k8s", "k8s_job_executor", "kubernetes")
-    return {"in_process": dg.in_process_executor, "multiprocess": dg.multiprocess_executor}[name]
+        raise InputError(f"KVPRESSURE_EXECUTOR is `{name}`; it should be {_listed(list(EXECUTORS))}")
+    return EXECUTORS[name](environment)
+
+
+def _dask(environment: Environment) -> dg.ExecutorDefinition:
+    """On the scheduler at KVPRESSURE_DASK, or on workers of this machine."""
+    scheduler = environment.get("KVPRESSURE_DASK")
+    workers = int(environment.get("KVPRESSURE_DASK_WORKERS", "2"))
+    cluster = {"existing": {"address": scheduler}} if scheduler else {"local": {"n_workers": workers, "threads_per_worker": 1}}
+    return _from("pipelines.dask_steps", "executor", "cluster")(cluster)
+
+
+# name -> what makes it, given the environment
+EXECUTORS: Mapping[str, Callable[[Environment], dg.ExecutorDefinition]] = {
+    "in_process": lambda _: dg.in_process_executor,
+    "multiprocess": lambda _: dg.multiprocess_executor,
+    "dask": _dask,
+    "k8s": lambda _: _from("dagster_k8s", "k8s_job_executor", "kubernetes"),
+}
 
 
 def _from(module: str, name: str, extra: str) -> Any:

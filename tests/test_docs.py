@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.build import EXECUTORS
 from pipelines.cli import FAIL_ON_SEVERITY, build_parser
 from tests.conftest import PROJECT, SAMPLES
 
@@ -139,6 +140,14 @@ def test_the_severities_of_fail_on_are_those_of_the_readme():
 
 def test_every_variable_of_the_environment_is_in_the_readme():
     assert set(re.findall(r"KVPRESSURE_[A-Z_]+", CODE)) == set(re.findall(r"KVPRESSURE_[A-Z_]+", README))
+
+
+def test_every_executor_is_in_the_documents():
+    [row] = [line for line in README.splitlines() if line.startswith("| `KVPRESSURE_EXECUTOR`")]
+    table = (PROJECT / "docs/daily.md").read_text()
+    for name in EXECUTORS:
+        assert f"`{name}`" in row
+        assert f"\n| `{name}` |" in table
 
 
 def test_every_make_target_named_in_a_document_exists():

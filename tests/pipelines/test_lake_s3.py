@@ -1,4 +1,4 @@
-"""The lake in an object store: the same files as on disk, also where two Dask workers wrote them."""
+"""The lake in an object store: the same files as on disk, whichever executor ran the steps that wrote them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ s3fs = pytest.importorskip("s3fs")
 
 DAY = date(2026, 11, 27)
 ENGINES = ("chat", "documents")
+# executors that run steps in other processes, each with the package it needs
+EXECUTORS = {"multiprocess": "dagster", "dask": "dagster_dask"}
 
 
 @pytest.fixture(scope="module")
@@ -71,17 +73,18 @@ def test_a_store_is_the_same_in_a_bucket_and_in_a_folder(bucket, tmp_path):
 
 
 @pytest.mark.drill
-def test_the_lake_after_two_dask_workers_in_a_bucket_is_that_after_one_process_on_disk(bucket, tmp_path):
-    pytest.importorskip("dagster_dask")
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_the_lake_that_an_executor_makes_in_a_bucket_is_that_of_one_process_on_disk(bucket, tmp_path, executor):
+    pytest.importorskip(EXECUTORS[executor])
     inputs(tmp_path)
     local = configured(tmp_path, ENGINES)
     cli_daily.run(local, local.fleet(), [DAY])
     path = tmp_path / "bucket.toml"
-    path.write_text(local.path.read_text().replace('url = "lake"', f'url = "{bucket}/night"'))
+    path.write_text(local.path.read_text().replace('url = "lake"', f'url = "{bucket}/{executor}"'))
     night = subprocess.run(
-        [sys.executable, "-m", "tests.pipelines.dask_night", str(DAY)],
+        [sys.executable, "-m", "tests.pipelines.executor_night", str(DAY)],
         cwd=PROJECT,
-        env=os.environ | {"KVPRESSURE_CONFIG": str(path), "KVPRESSURE_DASK_WORKERS": "2"},
+        env=os.environ | {"KVPRESSURE_EXECUTOR": executor, "KVPRESSURE_CONFIG": str(path), "KVPRESSURE_DASK_WORKERS": "2"},
         capture_output=True,
         text=True,
         check=False,

@@ -1,6 +1,6 @@
-"""One night of the daily job on Dask, as a program of its own: `python -m tests.pipelines.dask_night DAY`.
+"""One night of the daily job, as a program of its own: `python -m tests.pipelines.executor_night DAY`.
 
-KVPRESSURE_CONFIG names the configuration; the workers, which are processes too, read it again.
+KVPRESSURE_EXECUTOR and KVPRESSURE_CONFIG say how and of what; the workers, which are processes too, read them again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pipelines.build import build_defs
 
 
 def night() -> dg.JobDefinition:
-    """The daily job with two workers."""
-    return build_defs(executor="dask").resolve_job_def("daily")
+    """The daily job."""
+    return build_defs().resolve_job_def("daily")
 
 
 def main(day: str) -> int:
