@@ -83,6 +83,22 @@ def stored(run: str) -> Iterator[list[int]]:
                     yield chain[::-1]
 
 
+def decode_steps(record: Sequence[Event]) -> Iterator[tuple[int, int, float]]:
+    """Steps without a prompt: requests running, tokens of context they read, and seconds to the next step."""
+    contexts: dict[str, int] = {}
+    before: tuple[int, int, float] | None = None
+    for event in record:
+        if event["e"] != "step":
+            contexts.pop(event["id"], None)
+            continue
+        if before:
+            yield before[0], before[1], event["t"] - before[2]
+        contexts = {name: held + 1 for name, held in contexts.items()}
+        contexts |= {name: cached + scheduled for name, cached, scheduled, _, _ in event["rows"]}
+        is_decode = not event["rows"] and event["tok"] == len(contexts) > 0
+        before = (len(contexts), sum(contexts.values()), event["t"]) if is_decode else None
+
+
 def life_of(record: Sequence[Event], runs: Iterator[list[int]]) -> Life:
     """Follow the record: who is computed how far, who therefore stored which run of blocks, and who must have come when."""
     life = Life()
