@@ -68,28 +68,47 @@ depths as (
     group by engine, edge_at
 ),
 
-calm as (
-    select
-        depths.engine,
-        depths.edge_at as window_start,
-        depths.next_edge_at as window_end,
-        seconds_between(depths.edge_at, depths.next_edge_at) as window_s,
-        any_value(engines.origin) as origin,
-        max(states.running) as max_running,
-        max(states.waiting) as max_waiting,
-        max(states.kv_usage_ratio) as max_kv_usage_ratio,
+hours as (
+    select distinct engine, hour_of(sampled_at) as hour from core.engine_states
+),
+
+quiet as (
+    select depths.engine, depths.edge_at as window_start, depths.next_edge_at as window_end, engines.origin
     from depths
     inner join engines using (engine)
-    left join core.engine_states as states
-        on states.engine = depths.engine
-        and states.sampled_at between depths.edge_at and depths.next_edge_at
     where depths.depth = 0
         and depths.next_edge_at is not null
         and (
             seconds_between(depths.edge_at, depths.next_edge_at) >= greatest(10, 3 * engines.step_s)
             or not exists (from findings where findings.engine = depths.engine)
         )
-    group by depths.engine, depths.edge_at, depths.next_edge_at
+),
+
+-- made first, or every state would be compared with every window
+quiet_by_hour as materialized (
+    select quiet.*, hours.hour
+    from quiet
+    left join hours
+        on hours.engine = quiet.engine
+        and hours.hour between hour_of(quiet.window_start) and hour_of(quiet.window_end)
+),
+
+calm as (
+    select
+        quiet.engine,
+        quiet.window_start,
+        quiet.window_end,
+        seconds_between(quiet.window_start, quiet.window_end) as window_s,
+        any_value(quiet.origin) as origin,
+        max(states.running) as max_running,
+        max(states.waiting) as max_waiting,
+        max(states.kv_usage_ratio) as max_kv_usage_ratio,
+    from quiet_by_hour as quiet
+    left join core.engine_states as states
+        on states.engine = quiet.engine
+        and hour_of(states.sampled_at) = quiet.hour
+        and states.sampled_at between quiet.window_start and quiet.window_end
+    group by quiet.engine, quiet.window_start, quiet.window_end
 ),
 
 healthy as (

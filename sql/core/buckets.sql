@@ -14,7 +14,7 @@ with spans_of_time as (
 
 sized as (
     select min(bucket_s) as bucket_s
-    from (values (1), (2), (5), (10), (15), (30), (60), (120), (300), (600), (1800), (3600)) as sizes(bucket_s)
+    from (values (1), (2), (5), (10), (15), (30), (60), (120), (300), (600), (1800), (3600), (7200), (21600), (86400), (604800)) as sizes(bucket_s)
     where bucket_s >= (select 0.8 * max(step_s) from spans_of_time)
         and bucket_s >= (select max(seconds_between(first_at, last_at)) / 2000 from spans_of_time)
 ),

@@ -41,3 +41,6 @@ create or replace macro within_window(moment) as
 create or replace macro within_reach(moment) as
     (getvariable('since') is null or epoch(moment) >= epoch(getvariable('since')::timestamptz) - 900)
     and (getvariable('until') is null or moment < getvariable('until')::timestamptz);
+
+-- The hour a moment lies in, since 1970: what is many is joined by it before it is compared moment by moment.
+create or replace macro hour_of(moment) as floor(epoch(moment) / 3600)::bigint;

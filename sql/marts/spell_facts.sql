@@ -34,7 +34,20 @@
 -- column: paused_s           | Seconds client streams were paused by preemption, summed.
 -- column: paused_requests    | Client requests so paused.
 -- column: longest_pause_s    | Longest such pause.
-with states as (
+with hours as (
+    select distinct engine, hour_of(sampled_at) as hour from core.engine_states
+),
+
+-- made first, or every state would be compared with every spell
+spells_by_hour as materialized (
+    select spells.engine, spells.verdict, spells.window_start, spells.window_end, hours.hour
+    from core.spells
+    inner join hours
+        on hours.engine = spells.engine
+        and hours.hour between hour_of(spells.window_start) and hour_of(spells.window_end)
+),
+
+states as (
     select
         spells.engine,
         spells.verdict,
@@ -45,9 +58,10 @@ with states as (
         max(states.waiting) as max_waiting,
         max(states.kv_usage_ratio) as max_kv_usage_ratio,
         avg(states.kv_usage_ratio) as mean_kv_usage_ratio,
-    from core.spells
+    from spells_by_hour as spells
     inner join core.engine_states as states
         on states.engine = spells.engine
+        and hour_of(states.sampled_at) = spells.hour
         and states.sampled_at >= spells.window_start
         and states.sampled_at <= spells.window_end
     group by all
