@@ -103,7 +103,6 @@ sums as (
         count(*) filter (where is_resume and is_counted) as resumes_counted,
         coalesce(sum(blocks * block_size - 1) filter (where is_resume), 0) as rebuilt_tokens,
         count(*) filter (where is_resume and not is_tail_full) as open_tails,
-        coalesce(sum(blocks_again * block_size) filter (where is_resume), 0) as resumed_tokens,
         coalesce(sum(blocks_again * block_size) filter (where not is_resume), 0) as refilled_tokens,
         coalesce(sum(blocks * block_size) filter (where is_possible and not is_resume), 0) as doubtful_tokens,
         coalesce(sum(blocks_again * block_size) filter (where is_possible and not is_resume), 0) as doubtful_refill_tokens,

@@ -185,6 +185,18 @@ def test_beyond_the_counter_s_window_as_many_resumes_are_unseen_as_within(sql):
     )
 
 
+def test_where_no_resume_was_seen_within_the_window_none_is_added_beyond_it(sql):
+    again(sql, "12:01:30  resume  3  1  1  32  9.0  true")
+    preemptions(sql, "0  12:00:00  12:01:00  1")
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        resumes_seen  resumes_unseen  recompute_best
+        1             1               110.5
+        """
+    )
+
+
 def test_a_resume_at_the_edge_of_the_counter_s_window_is_within(sql):
     again(sql, "12:00:00  resume  2  2  2  32  3.0  true", "12:01:00  resume  4  3  3  32  0.5  true")
     preemptions(sql, "0  12:00:00  12:01:00  1")
