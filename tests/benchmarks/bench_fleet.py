@@ -25,6 +25,7 @@ import sys
 import time
 from datetime import date
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 
 from pipelines import catalog, daily, fleet_day
@@ -73,7 +74,7 @@ def measure(folder: Path, count: int) -> bool:
             print(f"{len(took):>4}  {name}  {seconds:5.1f} s  {mib:4.0f} MiB", flush=True)
     with context.Pool(1) as pool:
         reduced, reduced_mib = pool.apply(reduce, (file,))
-    few, all_of_them = sum(took[:FEW]) / FEW, sum(took) / len(took)
+    few, all_of_them = fmean(took[:FEW]), fmean(took)
     growth = (all_of_them + reduced / len(took)) / few
     together = sum(held.values()) + reduced_mib
     print(f"machine    {platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {sys.version.split()[0]}")
