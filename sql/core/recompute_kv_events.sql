@@ -108,7 +108,7 @@ sums as (
         coalesce(sum(blocks_again * block_size) filter (where is_possible and not is_resume), 0) as doubtful_refill_tokens,
         coalesce(sum(blocks * block_size) filter (where is_resume and not is_sure), 0) as unsure_tokens,
         coalesce(sum(blocks_again * block_size) filter (where is_resume and not is_sure), 0) as unsure_refill_tokens,
-        coalesce(sum(blocks_again * block_size), 0) as stored_again,
+        sum(blocks_again * block_size) as stored_again,
     from ranked
     group by engine
 ),

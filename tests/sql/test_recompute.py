@@ -12,7 +12,8 @@ AGAIN = "engine  life  stored_at  kind  blocks  blocks_again  blocks_after_remov
 PUBLISHED = """
     engine  source  line  published_at  seq  event_index  event   block_hash  block_size
     0       kv      1     12:00:01      0    0            stored  1           32
-    0       kv      2     12:00:20      1    0            stored  2           32
+    0       kv      1     12:00:01      0    1            stored  3           16
+    0       kv      2     12:00:20      1    0            stored  2           16
 """
 
 
@@ -52,15 +53,16 @@ def test_steps_outside_the_scrapes_at_their_edge_or_in_a_restart_widen_the_range
              0  12:01:00    log  3  4  29  1
              0  12:01:30    log  4  0  43  0
              0  12:02:00    log  5  1  8   0
-             0  12:02:01    log  6  2  3   0
-             0  12:02:01.5  log  7  3  0   2""",
+             0  12:02:01    log  6  0  3   0
+             0  12:02:01.5  log  7  2  0   2""",
     )
-    # seven steps of 23 tokens on average and one without a line: 100 + 23 - 78 recomputed, 16 + 23 off; three stops ran on a step
+    # three lives; seven steps of 23 tokens on average and two without a line: 100 + 46 - 78 recomputed, 16 + 46 off; three
+    # requests that stopped by themselves ran on for a step
     assert (
         sql.rows("core.recompute_iteration_lines")
         == """
         scheduled_tokens  useful_tokens  uncovered_tokens  missing_steps  tokens_low  tokens_best  tokens_high
-        100               78.0           10                1              3.0         49.5         145.0
+        100               78.0           10                2              3.0         74.8         191.0
         """
     )
 
@@ -155,6 +157,7 @@ def test_of_resumes_within_the_counter_s_window_the_shortest_stops_are_its_preem
         sql,
         "12:00:05  resume  2  2  2  32  3.0  true",
         "12:00:50  resume  4  3  3  32  0.5  true",
+        "12:00:55  resume  1  1  1  32  4.0  true",
         "12:01:30  resume  3  1  1  32  9.0  true",
         REFILL,
     )
@@ -163,7 +166,7 @@ def test_of_resumes_within_the_counter_s_window_the_shortest_stops_are_its_preem
         sql.rows("core.recompute_kv_events")
         == """
         resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high  refill_low  refill_best  refill_high
-        2             0               126.0          222.0           286.0           192.0       256.0        288.0
+        2             0               126.0          222.0           318.0           192.0       288.0        320.0
         """
     )
 
@@ -181,6 +184,30 @@ def test_beyond_the_counter_s_window_as_many_resumes_are_unseen_as_within(sql):
         == """
         resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high  refill_best
         3             2               189.00         308.25          347.50          0
+        """
+    )
+
+
+def test_where_nothing_was_stored_again_a_preemption_cost_part_of_a_block(sql):
+    again(sql)
+    preemptions(sql, "0  12:00:00  12:01:00  1")
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high  refill_low  refill_high  stored_again
+        0             1               0.0            15.5            31.0            0           0            0
+        """
+    )
+
+
+def test_a_resume_outside_of_a_window_without_a_preemption_is_possible_and_not_more(sql):
+    again(sql, "12:01:30  resume  3  1  1  32  9.0  true")
+    preemptions(sql, "0  12:00:00  12:01:00  0")
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        resumes_seen  recompute_best  recompute_high  refill_low  refill_best
+        0             0.0             96.0            0           32
         """
     )
 
@@ -223,13 +250,13 @@ def test_the_last_blocks_of_many_resumes_average_out(sql):
 
 
 def test_batches_that_were_lost_widen_the_range_upwards(sql):
-    """Two of the five from 3 to 7 are missing: 2/3 of those that are there, each of which may have held twice as much."""
+    """Three of the six from 3 to 8 are missing: as many as are there, each of which may have held twice as much."""
     events = """
         engine  source  line  published_at  seq  event_index  event   block_hash  block_size
         0       kv      1     12:00:01      3    0            stored  1           32
         0       kv      1     12:00:01      3    1            stored  3           -
-        0       kv      2     12:00:20      4    0            stored  2           16
-        0       kv      3     12:00:21      7    0            removed  2          -
+        0       kv      2     12:00:20      5    0            stored  2           16
+        0       kv      3     12:00:21      8    0            removed  2          -
     """
     again(sql, "12:00:10  resume  4  3  3  32  0.5  true", REFILL, events=events)
     preemptions(sql, "0  12:00:00  12:01:00  1")
@@ -237,7 +264,7 @@ def test_batches_that_were_lost_widen_the_range_upwards(sql):
         sql.rows("core.recompute_kv_events")
         == """
         first_event_at  last_event_at  lost_batches  is_from_start  recompute_best  recompute_high  refill_best  refill_high
-        12:00:01        12:00:21       2             false          127.0           296.3           192.0        448.0
+        12:00:01        12:00:21       3             false          127.0           381.0           192.0        576.0
         """
     )
 
