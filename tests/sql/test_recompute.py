@@ -31,7 +31,8 @@ def test_steps_outside_the_scrapes_at_their_edge_or_in_a_restart_widen_the_range
         "core.counter_intervals",
         """
         engine  signal                   labels                                interval_start  interval_end  delta  is_reset
-        0       prompt_tokens_by_source  source=local_compute                  12:00:00        12:01:00      60     false
+        0       prompt_tokens_by_source  source=local_compute                  12:00:00        12:01:00      40     false
+        0       prompt_tokens_by_source  source=local_compute,pod=b            12:00:00        12:01:00      20     false
         0       prompt_tokens_by_source  source=local_cache_hit                12:00:00        12:01:00      40     false
         0       prompt_tokens            -                                     12:00:00        12:01:00      100    false
         0       generation_tokens        -                                     12:00:00        12:01:00      20     false
