@@ -388,6 +388,46 @@ def test_what_prefill_computed_is_new_or_for_a_victim_and_never_less_than_none(s
     )
 
 
+def test_a_victim_s_output_is_processed_again_and_of_its_prompt_none_to_all(sql):
+    sql.given(
+        "core.counter_intervals",
+        COUNTED
+        + """0  retracted_input_tokens   tp_rank=0  12:00:00  12:01:00  200  false
+             0  retracted_input_tokens   tp_rank=0  12:01:00  12:02:00  67   false
+             0  retracted_output_tokens  tp_rank=0  12:00:00  12:01:00  300  false
+             0  retracted_output_tokens  tp_rank=0  12:01:00  12:02:00  57   false
+             1  retracted_output_tokens  tp_rank=0  12:00:00  12:01:00  300  false""",
+    )
+    assert (
+        sql.rows("core.recompute_retractions")
+        == """
+        engine  method                    rung  tokens_low  tokens_best  tokens_high
+        0       retracted_tokens_counter  2     357         490.5        624
+        """
+    )
+
+
+def test_records_of_requests_bound_what_their_victims_had_done(sql):
+    sql.given(
+        "spans",
+        """
+        engine  request_id  input_tokens  output_tokens  preemptions  requeue_s
+        0       a           100           10             1            5
+        0       b           50            30             2            2.5
+        0       c           900           900            0            9
+        """,
+    )
+    assert (
+        sql.rows("core.recompute_retractions")
+        == """
+        engine  method           rung  tokens_low  tokens_best  tokens_high
+        0       request_records  5     0           135          270
+        """
+    )
+    [row] = sql.rows("core.recompute_retractions").dicts()
+    assert row["evidence"] == "3 retraction(s) of 2 request(s), which waited 7.5 s in all to run again."
+
+
 # Refills from counters ------------------------------------------------------------------------------------------------------
 
 
