@@ -99,7 +99,6 @@ class Preemption:
     request: int
     at: float
     context_tokens: int
-    resumed_at: float | None = None
     recomputed_tokens: int | None = None
 
 

@@ -35,7 +35,6 @@ SPREADS = 2.0  # of the throws, and of stretches around the step time, each way
 LARGEST_MISS = 0.35  # of a recorded figure: a replay that misses more has not understood the run
 BEYOND = 1.25  # times the recorded peak of running requests: further out, nothing recorded vouches for the step time
 SWEEP_POINTS = 9
-GAP_BINS = 200  # per factor of ten, in the histogram of token gaps
 
 
 @dataclass(frozen=True)
