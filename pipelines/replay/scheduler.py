@@ -424,7 +424,7 @@ class Replay:
         elif sequence.lost is not None:
             lost = sequence.lost
             recomputed = max(0, lost.context_tokens - cached)
-            self._preemptions.append(Preemption(lost.request, lost.at, lost.context_tokens, self.now, recomputed))
+            self._preemptions.append(Preemption(lost.request, lost.at, lost.context_tokens, recomputed))
             sequence.lost = None
 
     def _after(self, chunks: list[tuple[_Sequence, int]]) -> None:
