@@ -269,10 +269,19 @@ def test_shares_are_of_all_tokens_and_an_average_token_s_time_is_the_most_it_can
     assert (
         alone.rows("marts.waste")
         == """
-        kind                  share_low  share_best  share_high  gpu_seconds_low  gpu_seconds_best  gpu_seconds_high  cost_best
-        offload_restore       -          -           -           -                -                 -                 -
-        preemption_recompute  0.091      0.200       0.333       0.0              50.0              100.0             0.5
-        prefix_refill         0.000      0.040       0.160       0.0              10.0              40.0              0.1
+        kind                  share_low  share_best  share_high  gpu_seconds_low  gpu_seconds_best  gpu_seconds_high
+        offload_restore       -          -           -           -                -                 -
+        preemption_recompute  0.091      0.200       0.333       0.0              50.0              100.0
+        prefix_refill         0.000      0.040       0.160       0.0              10.0              40.0
+        """
+    )
+    assert (
+        alone.rows("marts.waste")
+        == """
+        kind                  cost_low  cost_best  cost_high
+        offload_restore       -         -          -
+        preemption_recompute  0.0000    0.5000     1.0000
+        prefix_refill         0.0000    0.1000     0.4000
         """
     )
 
@@ -291,8 +300,13 @@ def test_a_token_costs_what_one_more_in_a_step_does_where_busy_intervals_tell(al
     for number, steps in enumerate([500, 100, 200, 300, 400, 500, 600, 700, 800, 900][:intervals]):
         tokens = first - 10 * steps if first == 10_000 else first + 5 * steps
         start, end = (f"12:{second // 60:02}:{second % 60:02}" for second in (10 * number, 10 * number + 10))
-        for signal, delta in [("iteration_tokens_count", steps), ("generation_tokens", 400), ("prompt_tokens", tokens - 400)]:
-            rows.append(f"0  {signal}  -  {start}  {end}  {delta}  false")
+        for signal, labels, delta in [
+            ("iteration_tokens_count", "pod=a", steps - 40),
+            ("iteration_tokens_count", "pod=b", 40),
+            ("generation_tokens", "-", 400),
+            ("prompt_tokens", "-", tokens - 400),
+        ]:
+            rows.append(f"0  {signal}  {labels}  {start}  {end}  {delta}  false")
         states.append(f"0  {end}  metrics  3")
     alone.given(
         "core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta  is_reset", *rows])
@@ -321,5 +335,61 @@ def test_without_counters_the_recorded_requests_are_the_useful_tokens(alone):
         == """
         share_best  gpu_seconds_best  gpu_seconds_high
         0.500       -                 -
+        """
+    )
+
+
+def test_iteration_lines_say_what_a_token_costs_and_busy_time_what_it_costs_at_most(alone):
+    """A millisecond by the lines, a tenth of a second by the clock; and a share is at most all of it."""
+    alone.given("core.engines", "engine  engine_kind\n0  vllm")
+    alone.given(
+        "core.counter_intervals",
+        """
+        engine  signal                  labels  interval_start  interval_end  delta  is_reset
+        0       iteration_tokens_count  -       12:00:00        12:00:10      10     false
+        0       prompt_tokens           -       12:00:00        12:00:10      60     false
+        0       generation_tokens       -       12:00:00        12:00:10      40     false
+        """,
+    )
+    alone.given("core.engine_states", "engine  sampled_at  running\n0  12:00:00  1\n0  12:00:10  1")
+    lines = [f"0  12:00:01  log  {i}  {i}  {i}  0  {10 + i}" for i in range(100)]
+    lines.append("0  12:00:01  log  100  100  9999  0  -")
+    alone.given(
+        "iteration_steps",
+        "\n".join(["engine  stepped_at  source  line  iteration  context_tokens  generation_tokens  elapsed_ms", *lines]),
+    )
+    alone.given("core.recompute_estimates", ESTIMATED + "0  prefix_refill  kv_events  1000  2000  3000  true")
+    assert (
+        alone.rows("marts.waste")
+        == """
+        share_low  share_best  share_high  gpu_seconds_low  gpu_seconds_best  gpu_seconds_high
+        1          1           1           1.000            2.000             300.000
+        """
+    )
+
+
+def test_steps_that_all_took_as_long_tell_no_price_of_a_token(alone):
+    """Two intervals of one step each: 100 tokens in 8 s, none of them cheaper than another."""
+    alone.given("core.engines", "engine  engine_kind\n0  vllm")
+    rows = [
+        f"0  {signal}  -  12:00:0{start}  12:00:0{start + 4}  {delta}  false"
+        for start in (0, 4)
+        for signal, delta in (("iteration_tokens_count", 1), ("prompt_tokens", 30), ("generation_tokens", 20))
+    ]
+    alone.given(
+        "core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta  is_reset", *rows])
+    )
+    alone.given("core.engine_states", "engine  sampled_at  running\n0  12:00:00  1\n0  12:00:04  1\n0  12:00:08  1")
+    lines = [f"0  12:00:01  log  {i}  {i}  {i}  0  10" for i in range(100)]
+    alone.given(
+        "iteration_steps",
+        "\n".join(["engine  stepped_at  source  line  iteration  context_tokens  generation_tokens  elapsed_ms", *lines]),
+    )
+    alone.given("core.recompute_estimates", ESTIMATED + "0  prefix_refill  kv_events  10  10  10  true")
+    assert (
+        alone.rows("marts.waste")
+        == """
+        share_best  gpu_seconds_low  gpu_seconds_best  gpu_seconds_high
+        0.1000      0.00             0.80              0.80
         """
     )
