@@ -303,8 +303,10 @@ def test_a_token_costs_what_one_more_in_a_step_does_where_busy_intervals_tell(al
         for signal, labels, delta in [
             ("iteration_tokens_count", "pod=a", steps - 40),
             ("iteration_tokens_count", "pod=b", 40),
-            ("generation_tokens", "-", 400),
-            ("prompt_tokens", "-", tokens - 400),
+            ("generation_tokens", "pod=a", 150),
+            ("generation_tokens", "pod=b", 250),
+            ("prompt_tokens", "pod=a", 100),
+            ("prompt_tokens", "pod=b", tokens - 500),
         ]:
             rows.append(f"0  {signal}  {labels}  {start}  {end}  {delta}  false")
         states.append(f"0  {end}  metrics  3")
