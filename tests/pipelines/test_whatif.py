@@ -392,6 +392,22 @@ def test_a_part_of_a_long_verdict_is_no_longer_than_can_be_replayed():
     assert (part.since, part.until) == (sent[0], sent[999])
 
 
+# what an analysis keeps of KV events
+
+
+def test_an_analysis_keeps_which_requests_begin_alike(analyzed):
+    with open_read_only(analyzed.analysis.out) as con:
+        tables = recorded.of_analysis(con)
+    told = recorded.read(tables)
+    assert any("told by KV events" in each for each in told.assumed)
+    assert told.scenario.hit_share == 0
+    too_few = tables["core.request_blocks"].head(tables["core.requests"].height // 2)
+    drawn = recorded.read({**tables, "core.request_blocks": too_few})
+    assert any("they are drawn" in each for each in drawn.assumed)
+    assert drawn.scenario.hit_share > 0
+    assert not any(each.blocks for episode in drawn.episodes for client in episode for each in client.records)
+
+
 # the same figures as advice
 
 
