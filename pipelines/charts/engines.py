@@ -78,13 +78,14 @@ def figure(data: Data) -> Figure | None:
         scale=alt.Scale(domain=[0, 100], range=[GRID.light, WORK.light]),
         legend=alt.Legend(gradientLength=120, gradientThickness=8),
     )
-    chart = layered(
-        base.mark_rect(clip=True, height=alt.RelativeBandSize(band=0.8)).encode(color=shade),
-        base.transform_filter("datum.preemptions > 0").mark_rect(
-            clip=True, color=PREEMPTION.tone.light, height=alt.RelativeBandSize(band=0.25), yOffset=5
-        ),
-        height=22 * len(engines),
-    ).add_params(*view_window(data.rows(RUN_SPAN), "from_at", "to_at"))
-    notes = ["A mark at the foot of a strip: the engine preempted. Click a strip to see that engine below."]
+    strips = base.mark_rect(clip=True, height=alt.RelativeBandSize(band=0.8)).encode(color=shade)
+    feet = base.transform_filter("datum.preemptions > 0").mark_rect(
+        clip=True, color=PREEMPTION.tone.light, height=alt.RelativeBandSize(band=0.25), yOffset=5
+    )
+    has_feet = any(row["preemptions"] for row in rows)  # Vega warns of a layer without data
+    chart = layered(strips, *([feet] if has_feet else []), height=22 * len(engines))
+    chart = chart.add_params(*view_window(data.rows(RUN_SPAN), "from_at", "to_at"))
+    notes = ["A mark at the foot of a strip: the engine preempted."] if has_feet else []
+    notes += ["Click a strip to see that engine below."]
     placed = [{**row, "place": place[row["engine"]]} for row in rows]
     return replace(figure, notes=notes, spec=finished(chart, {"rows": placed}, figure.alt))

@@ -17,6 +17,7 @@ from pipelines.charts.data import Row
 # with the day where more than 20 h are on show, with milliseconds where less than 5 s are
 TIME_FORM = "to_ms - from_ms > 7.2e7 ? '%d %b %H:%M' : to_ms - from_ms < 5e3 ? '%H:%M:%S.%L' : '%H:%M:%S'"
 STACK_MARGIN = language.AXIS_EXTENT + 12
+WITHIN = alt.ExprRef("width")  # most that a text over a plot may take: what is longer ends in "…"
 Chart = alt.VConcatChart | alt.LayerChart | alt.Chart
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import altair as alt
 
 from pipelines.charts.data import Data, Row
-from pipelines.charts.figure import Figure, amount_axis, finished, in_order, layered, named
+from pipelines.charts.figure import WITHIN, Figure, amount_axis, finished, in_order, layered, named
 from pipelines.charts.language import INK, PAPER, SOFT, WORK, WORK_SOFT, count
 
 QUERY = """\
@@ -66,10 +66,10 @@ def figure(data: Data) -> Figure:
         base.mark_bar(height=10).encode(x=x, x2="p90", y=y, color=color),
         base.mark_tick(thickness=5, height=18, color=PAPER.light).encode(x="p50:Q", y=y),
         base.mark_tick(thickness=2.5, height=18).encode(x="p50:Q", y=y, color=color),
-        base.mark_text(align="left", baseline="bottom", dy=-11, fontSize=12, color=INK.light).encode(
+        base.mark_text(limit=WITHIN, align="left", baseline="bottom", dy=-11, fontSize=12, color=INK.light).encode(
             x=alt.value(0), y=y, text="label:N"
         ),
-        base.mark_text(align="left", baseline="top", dy=11, fontSize=11.5, color=SOFT.light).encode(
+        base.mark_text(limit=WITHIN, align="left", baseline="top", dy=11, fontSize=11.5, color=SOFT.light).encode(
             x=alt.value(0), y=y, text="reading:N"
         ),
         height=60 * len(rows),

@@ -9,7 +9,7 @@ import altair as alt
 
 from pipelines.charts import language
 from pipelines.charts.data import Data, Row
-from pipelines.charts.figure import Figure, amount_axis, finished, in_order, layered, named
+from pipelines.charts.figure import WITHIN, Figure, amount_axis, finished, in_order, layered, named
 from pipelines.charts.language import OFFLOAD, PAPER, SOFT, WASTE_KINDS, between, count, percent
 
 QUERY = """\
@@ -73,10 +73,10 @@ def _bars(rows: Sequence[Row]) -> alt.LayerChart:
         base.mark_bar(opacity=0.28, height=14, cornerRadiusEnd=2).encode(x=x, y=y, color=color),
         base.mark_bar(height=14, cornerRadiusEnd=2).encode(x=alt.X("tokens_low:Q"), y=y, color=color),
         *(best if any(row["tokens_best"] is not None for row in rows) else ()),
-        base.mark_text(align="left", baseline="bottom", dy=-14, fontSize=12, fontWeight=600, color=language.INK.light).encode(
-            x=alt.value(0), y=y, text="label:N"
-        ),
-        base.mark_text(align="left", baseline="top", dy=13, fontSize=11.5, color=SOFT.light).encode(
+        base.mark_text(
+            limit=WITHIN, align="left", baseline="bottom", dy=-14, fontSize=12, fontWeight=600, color=language.INK.light
+        ).encode(x=alt.value(0), y=y, text="label:N"),
+        base.mark_text(limit=WITHIN, align="left", baseline="top", dy=13, fontSize=11.5, color=SOFT.light).encode(
             x=alt.value(0), y=y, text="reading:N"
         ),
         height=66 * len(rows),

@@ -6,16 +6,20 @@ The accessibility rules are those of axe-core, which a package of the developmen
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass, field
+from datetime import date
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from pipelines.report import write_report
+from pipelines import compare, compare_words, fleet_report
+from pipelines.report import FIGURES, write_report
 from tests import synthetic
+from tests.pipelines import test_compare as compared
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser: pip install playwright")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -66,7 +70,7 @@ def show(browser):
         page.on("dialog", lambda dialog: (shown.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: shown.complaints.append(request.url) if request.url != html.as_uri() else None)
         page.goto(html.as_uri())
-        page.wait_for_selector("body[data-drawn]", timeout=60_000)
+        page.wait_for_selector("body[data-drawn]" if page.query_selector("[data-chart]") else "footer", timeout=60_000)
         return shown
 
     yield show
@@ -84,6 +88,28 @@ def html(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def hard(tmp_path_factory) -> Path:
+    """A run that is hard to write on: long names, millions of tokens, pauses of minutes and of milliseconds, every queue."""
+    folder = tmp_path_factory.mktemp("hard")
+    database = synthetic.analysis(
+        folder,
+        engines=tuple(f"inference-gateway-{number:02}.eu-west.example:8000/0" for number in range(3)),
+        file="results/of-a-benchmark-with-a-long-name.json",
+        afterwards="""
+            alter table queue_time alter seconds type double;
+            alter table queue_time alter request_seconds type double;
+            update waste set tokens_low = 1000 * tokens_low, tokens_best = 1000 * tokens_best, tokens_high = 1000 * tokens_high;
+            update stalls set duration_s = duration_s * case when request_index % 2 = 0 then 400 else 0.01 end;
+            update timeline set generation_tokens_per_s = 12345678, waiting = 4321, preemptions = 0;
+            insert into queue_time by name select run, engine, unnest(['max_num_seqs', 'token_budget', 'deferred', 'unknown'])
+                as cause, 86400 as seconds, 1e6 as request_seconds from queue_time limit 4;
+        """,
+    )
+    write_report(database, folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
 def hostile(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     write_report(synthetic.everything_hostile(folder), folder / "report.html")
@@ -95,24 +121,40 @@ def hostile(tmp_path_factory) -> Path:
 def test_every_chart_draws_within_the_page_in_both_themes(show, html, width, theme):
     shown = show(html, width=width, theme=theme)
     sizes = shown.ask("[...document.querySelectorAll('[data-chart] svg')].map(svg => [svg.clientWidth, svg.clientHeight])")
-    assert len(sizes) == shown.ask("document.querySelectorAll('[data-chart]').length") == 11
+    assert len(sizes) == shown.ask("document.querySelectorAll('[data-chart]').length") == len(FIGURES)
     assert all(0 < wide <= width and high > 40 for wide, high in sizes)
     assert shown.ask("document.documentElement.scrollWidth") <= width, "nothing to scroll sideways"
+    assert shown.ask(MISPLACED) == [], "no label is cut, or over another"
 
 
-def test_no_label_in_a_chart_runs_out_of_it_or_over_another_title(show, html):
-    shown = show(html, width=PHONE)
-    outside = shown.ask("""
-        [...document.querySelectorAll('[data-chart]')].flatMap(chart => {
-            const box = chart.getBoundingClientRect();
-            return [...chart.querySelectorAll('svg text')].filter(text => {
-                const mine = text.getBoundingClientRect();
-                const isSeen = mine.width && getComputedStyle(text).opacity !== '0';
-                return isSeen && (mine.left < box.left - 1 || mine.right > box.right + 1);
-            }).map(text => chart.dataset.chart + ': ' + text.textContent);
-        })
-    """)
-    assert outside == []
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_what_is_hard_to_write_on_has_no_label_cut_or_over_another_either(show, hard, width):
+    shown = show(hard, width=width)
+    assert shown.ask(MISPLACED) == []
+    assert shown.ask("document.documentElement.scrollWidth") <= width
+    words = shown.ask("document.body.innerText")
+    assert (
+        re.findall(r"\b(?:NaN|null|undefined|Infinity|nan)\b|\de[+-]\d|(?<![\d.,])1 (?:requests|rows|pauses|windows)\b", words)
+        == []
+    )
+
+
+MISPLACED = """
+    [...document.querySelectorAll('[data-chart]')].flatMap(chart => {
+        const box = chart.getBoundingClientRect();
+        const texts = [...chart.querySelectorAll('svg text')].filter(text => {
+            const isSeen = getComputedStyle(text).opacity !== '0' && text.textContent.trim();
+            return isSeen && text.getBoundingClientRect().width;
+        }).map(text => [text.textContent, text.getBoundingClientRect()]);
+        const outside = texts.filter(([, mine]) =>
+            mine.left < box.left - 1 || mine.right > box.right + 1 || mine.top < box.top - 1 || mine.bottom > box.bottom + 1);
+        const over = texts.flatMap(([text, mine], place) => texts.slice(place + 1).filter(([, other]) =>
+            Math.min(mine.right, other.right) - Math.max(mine.left, other.left) > 1 &&
+            Math.min(mine.bottom, other.bottom) - Math.max(mine.top, other.top) > 3
+        ).map(([other]) => `${text} | ${other}`));
+        return [...outside.map(([text]) => text), ...over].map(text => `${chart.dataset.chart}: ${text}`);
+    })
+"""
 
 
 def test_hostile_text_is_shown_and_runs_nothing(show, hostile):
@@ -231,8 +273,48 @@ def test_axe_finds_no_violation(show, html, width, theme):
     assert found == []
 
 
+@pytest.fixture
+def fleet_page(tmp_path, fleet) -> Path:
+    fleet.given(
+        "fleet.engine_days",
+        """
+        day         run                             engine  verdict     severity  wasted_gpu_seconds_best
+        2026-01-01  gateway-00.eu-west.example:800  0       preemption  80        12345
+        2026-01-01  gateway-01.eu-west.example:800  0       healthy     0         0
+        """,
+    )
+    fleet.rows("fleet.totals")
+    fleet.con.execute(
+        "create or replace table fleet.episodes as select 1 as position, run, engine, verdict, severity, "
+        "timestamptz '2026-01-01 09:00:00+00' as window_start, timestamptz '2026-01-01 09:01:00+00' as window_end, "
+        "'152 preemptions in 32 s: running requests lost their KV blocks because the pool was full.' as summary "
+        "from fleet.engine_days where severity > 0"
+    )
+    (tmp_path / "fleet.html").write_text(fleet_report.page(fleet.con, date(2026, 1, 1)), encoding="utf-8")
+    return tmp_path / "fleet.html"
+
+
+@pytest.fixture
+def comparison_page(tmp_path) -> Path:
+    found = compare.compare(compared.side(preemptions=149), compared.side(preemptions=0, seqs="9", wait_s=0.9))
+    (tmp_path / "compare.html").write_text(compare_words.page(found), encoding="utf-8")
+    return tmp_path / "compare.html"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("which", ["fleet_page", "comparison_page"])
+def test_the_pages_without_charts_fit_a_phone_and_read_well_to_machines(show, request, which, theme):
+    shown = show(request.getfixturevalue(which), width=PHONE, theme=theme)
+    assert shown.ask("document.documentElement.scrollWidth") <= PHONE
+    assert shown.ask("Math.max(...[...document.querySelectorAll('tr')].map(row => row.clientHeight))") < 120, "no row is a tower"
+    shown.ask(AXE.read_text(encoding="utf-8"))
+    assert (
+        shown.ask("axe.run().then(result => result.violations.map(v => v.id + ': ' + v.nodes.map(n => n.html).join(' ')))") == []
+    )
+
+
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory) -> Path:
+def hundred(tmp_path_factory) -> Path:
     """The page of a day of a hundred engines."""
     folder = tmp_path_factory.mktemp("fleet")
     engines = tuple(f"gpu{number:03}:8000/0" for number in range(100))
@@ -240,7 +322,7 @@ def fleet(tmp_path_factory) -> Path:
     return folder / "report.html"
 
 
-@pytest.mark.parametrize("which", ["html", "fleet"])
+@pytest.mark.parametrize("which", ["html", "hundred"])
 def test_the_first_chart_is_there_within_a_second_and_a_half_of_work(browser, request, which):
     """Measured as time on the page's main thread, so that what else the machine does counts little."""
     page = browser.new_page(viewport={"width": DESKTOP, "height": 900})
