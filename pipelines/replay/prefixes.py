@@ -30,7 +30,8 @@ from pipelines.replay.window import MOST_REQUESTS
 AT_ONCE_S = 0.01  # from the step that stores a prompt's last block to its first token at the client
 STEP_S = 1.0  # the longest step after which it is still its first token
 NEAREST = 50  # requests looked at, to either side of when a single block was stored
-LOOKED_AT = 500  # prompts by which a clock is set
+LOOKED_AT, LEAST = 500, 20  # prompts by which the clients' clocks are set: of all of them, and of each
+MOST_OFF_S = 2.0  # a clock that may be off by more is not set by steps of some milliseconds
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ def with_blocks(
     `clock_error_s` is by how much the clients' clocks may be off.
     """
     chains = list(_chains(events, block_size))
-    on_time = [_on_time(records, _late(chains, records, clock_error_s)) for records in clients]
+    looked_at = max(LEAST, LOOKED_AT // max(1, len(clients)))
+    on_time = [_on_time(records, _late(chains, records, clock_error_s, looked_at)) for records in clients]
     owners = _Owners([each for records in on_time for each in records], block_size)
     for chain in chains:
         if not chain.is_single:
@@ -130,10 +132,12 @@ class _Owners:
         return (self._records[i].prompt_tokens + self._records[i].output_tokens - 1) // self._block_size
 
 
-def _late(chains: Sequence[_Chain], records: Sequence[Record], clock_error_s: float) -> float:
+def _late(chains: Sequence[_Chain], records: Sequence[Record], clock_error_s: float, looked_at: int) -> float:
     """By how much the clock that the records' times are of is late: of those that fit as well the least."""
-    ends = [chain.at for chain in chains[:: max(1, len(chains) // LOOKED_AT)]]
     first_tokens = sorted(each.first_token_s for each in records)
+    begin = bisect_left(chains, first_tokens[0] - clock_error_s - AT_ONCE_S, key=lambda chain: chain.at)
+    end = bisect_left(chains, first_tokens[-1] + clock_error_s + AT_ONCE_S, key=lambda chain: chain.at)
+    ends = [chain.at for chain in chains[begin : end : max(1, (end - begin) // looked_at)]]
     steps = ceil(clock_error_s / (AT_ONCE_S / 2))
 
     def followed(late: float) -> int:
@@ -186,7 +190,7 @@ TIMES = ("arrived_at", "first_token_at", "finished_at")
 def request_blocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:  # noqa: ARG001
     """The full KV blocks of each request, as the KV events tell them: requests that begin alike begin with the same blocks.
 
-    A run of more requests than a replay takes has none: only that needs them.
+    A run of more requests than a replay takes has none, for only that needs them, nor has one whose clocks are off by seconds.
 
     grain: request_key
     column: request_key | Request, one whose blocks are told.
@@ -196,7 +200,8 @@ def request_blocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame
     requests, events = tables["core.requests"], tables["staging.kv_events"]
     complete = requests.drop_nulls([*TIMES, "input_tokens", "output_tokens"]).filter(pl.col("output_tokens") > 0)
     sizes = events["block_size"].drop_nulls().unique()
-    if not complete.height or complete.height > MOST_REQUESTS or len(sizes) != 1:
+    clock_error_s = float(max(complete["clock_error_s"].drop_nulls(), default=0.0))
+    if not 0 < complete.height <= MOST_REQUESTS or len(sizes) != 1 or sizes[0] < 1 or clock_error_s > MOST_OFF_S:
         return pl.DataFrame(schema=SCHEMA)
     keys, clients = [], []
     for _, of_client in complete.sort("arrived_at", "request_key").group_by(["source", "run_index"], maintain_order=True):
@@ -204,7 +209,6 @@ def request_blocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame
         seconds = of_client.select(*(pl.col(each).dt.epoch("us") / 1e6 for each in TIMES), "input_tokens", "output_tokens")
         clients.append([Record(*row) for row in seconds.iter_rows()])
     stored = sorted((event for _, of_engine in by_engine(events) for event in of_engine), key=lambda each: each.at)
-    clock_error_s = float(max(complete["clock_error_s"].drop_nulls(), default=0.0))
     told = [each for records in with_blocks(clients, stored, sizes[0], clock_error_s) for each in records]
     numbers: dict[int, int] = {}
     rows = [
