@@ -28,6 +28,19 @@ BEHIND_THE_NUMBERS = (  # what stands above the fold, as anyone can ask for it
     ("with a queue", queues.QUERY),
     ("answers paused", pauses.SUMMARY),
 )
+FIGURES = (  # each has its place in page.html, by its key
+    timeline.figure,
+    engines.figure,
+    waste.figure,
+    pauses.figure,
+    requests.lanes,
+    queues.figure,
+    requests.time,
+    lengths.figure,
+    pool.figure,
+    prefixes.figure,
+    sweep.figure,
+)
 WORTH_A_WORD = 10  # severity of 100 from which a verdict beside the primary one is told
 
 
@@ -82,21 +95,8 @@ def page(data: Data) -> str:
 
 def drawn(data: Data) -> dict[str, Figure]:
     """Every figure by its key."""
-    makers = (
-        timeline.figure,
-        engines.figure,
-        waste.figure,
-        pauses.figure,
-        requests.lanes,
-        queues.figure,
-        requests.time,
-        lengths.figure,
-        pool.figure,
-        prefixes.figure,
-        sweep.figure,
-    )
     with debug_mode(False):  # the tests validate; here it would be a third of the time
-        return {figure.key: figure for figure in (make(data) for make in makers) if figure is not None}
+        return {figure.key: figure for figure in (make(data) for make in FIGURES) if figure is not None}
 
 
 def contents(data: Data) -> dict[str, Any]:

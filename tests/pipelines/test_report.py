@@ -81,7 +81,7 @@ def test_every_figure_names_its_query_and_its_rows(tmp_path):
     analysis = synthetic.analysis(tmp_path, engines=("0", "1"))
     with Data.open(analysis) as data:
         figures = report.drawn(data)
-        assert len(figures) == 11
+        assert len(figures) == len(report.FIGURES)
         for figure in figures.values():
             assert figure.question.endswith("?")
             assert figure.spec is not None, figure.key
@@ -110,12 +110,14 @@ def test_every_chart_is_valid_vega_lite(tmp_path):
 @pytest.mark.parametrize("afterwards", [*DROPS, "; ".join(EMPTIES), "; ".join(DROPS)])
 def test_a_missing_or_empty_table_leaves_a_page_that_says_what_would_fill_it(tmp_path, afterwards, monkeypatch):
     monkeypatch.setattr(report, "vega", lambda: "")
-    words = written(synthetic.analysis(tmp_path, afterwards=afterwards), tmp_path).words
+    analysis = synthetic.analysis(tmp_path, afterwards=afterwards)
+    words = written(analysis, tmp_path).words
     assert "What could not be told" in words
     assert "None" not in words.replace("None seen", "").replace("None counted", "").replace("None by preemption", "")
     if afterwards.count(";") > 1:
         assert "The inputs tell too little to say what happened." in words
-        assert words.count("Nothing to draw. ") == 9
+        with Data.open(analysis) as data:
+            assert words.count("Nothing to draw. ") == len(report.drawn(data)) > 0
         assert "Cannot be told" in words
 
 
