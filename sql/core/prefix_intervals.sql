@@ -31,8 +31,9 @@ with counters as (
         ) as queried_tokens,
         coalesce(
             sum(delta) filter (where signal = 'prefix_hits'),
-            least(
+            clamp(
                 sum(delta) filter (where signal = 'cached_prompt_tokens' and labels not like '%cache_source=total%'),
+                0,
                 sum(delta) filter (where signal = 'prompt_tokens')
             )
         ) as hit_tokens,

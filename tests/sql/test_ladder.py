@@ -200,12 +200,21 @@ def test_hits_in_the_cache_were_not_computed_and_so_nothing_was_written_over(sql
 
 
 def test_what_the_counter_missed_after_its_last_scrape_is_expected_and_aborted_victims_are_possible(sql):
-    sql.given("core.engines", "engine  engine_kind\n0  vllm\n1  vllm\n2  vllm")
-    preemptions(sql, 3, 2)
+    sql.given("core.engines", "engine  engine_kind\n0  vllm\n1  vllm\n2  vllm\n3  vllm")
+    sql.given(
+        "core.preemption_intervals",
+        """
+        engine  interval_start  interval_end  preemptions  method
+        0       12:00:00        12:01:00      3            preemption_counter
+        0       12:01:00        12:02:00      2            preemption_counter
+        3       12:00:00        12:01:00      1            retraction_log
+        """,
+    )
     sql.given(
         "core.counter_intervals",
         COUNTED
-        + """0  finished  finished_reason=abort  12:00:00  12:01:00  2  false
+        + """0  finished  finished_reason=abort  12:00:00  12:01:00  1  false
+             0  finished  finished_reason=abort  12:01:00  12:02:00  1  false
              0  finished  finished_reason=stop   12:00:00  12:01:00  7  false
              1  finished  finished_reason=abort  12:00:00  12:01:00  9  false""",
     )
@@ -223,6 +232,7 @@ def test_what_the_counter_missed_after_its_last_scrape_is_expected_and_aborted_v
         1       preemption_recompute  v0_log              5     false       51               75.5              99.5
         1       prefix_refill         kv_events           1     false       1                2                 4
         2       preemption_recompute  not_told            9     true        -                -                 -
+        3       preemption_recompute  replay              3     false       1                1.4               3
         """,
     )
     assert (
@@ -232,6 +242,7 @@ def test_what_the_counter_missed_after_its_last_scrape_is_expected_and_aborted_v
         0       5.0        7.0         11.0        preemption_counter
         1       51.0       76.0        100.0       v0_log
         2       -          -           -           -
+        3       1.0        1.0         3.0         retraction_log
         """
     )
 
@@ -239,6 +250,7 @@ def test_what_the_counter_missed_after_its_last_scrape_is_expected_and_aborted_v
 def test_with_one_engine_the_log_s_aborted_requests_are_its_own(sql):
     sql.given("core.engines", "engine  engine_kind\n0  vllm")
     preemptions(sql, 1)
+    sql.given("core.counter_intervals", COUNTED + "0  finished  finished_reason=abort  12:00:00  12:01:00  1  false")
     sql.given(
         "request_lines",
         """
@@ -253,6 +265,6 @@ def test_with_one_engine_the_log_s_aborted_requests_are_its_own(sql):
         sql.rows("marts.preemptions")
         == """
         count_low  count_best  count_high
-        1.0        1.0         3.0
+        1.0        1.0         4.0
         """
     )

@@ -28,13 +28,17 @@ def counted(sql, *intervals):
 
 def test_the_best_before_is_of_ten_lookups_and_ends_with_the_engine_s_life(sql):
     """Ratios are of an interval and the two before it; the third is the first that ten lookups stand behind."""
-    looked_up = "prefix_queries - 100\nprefix_hits - {}\nttft_s_count - {}\n"
+    looked_up = "prefix_queries pod=a 70\nprefix_queries pod=b 30\nprefix_hits pod=a {}\nttft_s_count - {}\n"
     counted(
         sql,
-        looked_up.format(90, 4) + "prompt_tokens_by_source source=local_compute 10\nprompt_tokens_by_source source=other 90",
+        looked_up.format(80, 4)
+        + "prefix_hits pod=b 10\n"
+        + "prompt_tokens_by_source source=local_compute 10\nprompt_tokens_by_source source=other 90",
         looked_up.format(60, 4) + "generation_tokens - 7",
         looked_up.format(60, 2) + "prompt_tokens - 30\ngeneration_tokens - 50",
         looked_up.format(0, 3) + "prompt_tokens - 1\ngeneration_tokens source=local_compute 2",
+        looked_up.format(20, 6),
+        looked_up.format(50, 3),
         looked_up.format(50, 9) + "generation_tokens - 5 reset",
     )
     assert (
@@ -45,7 +49,9 @@ def test_the_best_before_is_of_ten_lookups_and_ends_with_the_engine_s_life(sql):
         12:02:00      0.75       8             -               -              17              1000
         12:03:00      0.70       10            -               -              97              1000
         12:04:00      0.40       9             0.70            70.0           100             1000
-        12:05:00      0.50       9             -               -              5               1000
+        12:05:00      0.27       11            0.70            50.0           100             1000
+        12:06:00      0.23       12            0.70            20.0           100             1000
+        12:07:00      0.50       9             -               -              5               1000
         """
     )
 
@@ -55,27 +61,38 @@ def test_where_an_engine_counts_prompts_and_what_of_them_was_cached_these_are_th
     counted(
         sql,
         "prompt_tokens a=1 600\nprompt_tokens a=2 400\n"
-        + cached.format("device", 300)
+        + cached.format("device", 600)
         + cached.format("host", 100)
-        + cached.format("total", 400),
+        + cached.format("total", 700),
         "prompt_tokens - 100",
     )
     assert (
         sql.rows("core.prefix_intervals")
         == """
         interval_end  queried_tokens  hit_tokens  written_tokens
-        12:01:00      1000            400         600
+        12:01:00      1000            700         300
         """
     )
 
 
 def test_a_request_that_ends_in_an_interval_brings_no_more_hits_than_its_prompt_had(sql):
-    counted(sql, "prompt_tokens - 100\ncached_prompt_tokens - 150")
+    """And where only their total is told, over all tiers, how many of them this cache had is not known."""
+    counted(sql, "prompt_tokens - 100\ncached_prompt_tokens cache_source=device 150", "cached_prompt_tokens cache_source=total 9")
     assert (
         sql.rows("core.prefix_intervals")
         == """
         queried_tokens  hit_tokens
         100             100
+        """
+    )
+    sql.given("core.engines", "engine")
+    counted_by_source = COUNTED + "7  {0}  -  12:00:00  12:01:00  90  false\n7  {1}  {2}  12:00:00  12:01:00  50  false"
+    sql.given("core.counter_intervals", counted_by_source.format("prompt_tokens", "cached_prompt_tokens", "cache_source=total"))
+    assert (
+        sql.rows("core.prefix_intervals")
+        == """
+        engine  queried_tokens  hit_tokens
+        7       90              -
         """
     )
 
