@@ -1,6 +1,6 @@
 """Parsers: bytes of what an inference server left behind -> Arrow rows of the raw tables in `parsers.columns`.
 
-This is the registry. A format is one module with a `FORMAT`; it is added to `FORMATS` here and nowhere else. Nothing below
+This is the registry. A format is one module with a `FORMAT`; it is named in `FORMAT_MODULES` here and nowhere else. Nothing below
 `parsers/` knows Dagster or DuckDB, reads anything but the file given, or asks for the time of day.
 """
 

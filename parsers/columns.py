@@ -49,7 +49,9 @@ COLUMNS: dict[str, Column] = {
     # the sources themselves
     "path": Column(TEXT, "", "Path of the file as it was given."),
     "format": Column(TEXT, "", "Name of the recognised format; null where none was."),
-    "engine_kind": Column(TEXT, "", "vllm, sglang, tensorrt_llm, llamacpp; null where the format belongs to no engine."),
+    "engine_kind": Column(
+        TEXT, "", "vllm, sglang, tensorrt_llm, llamacpp, as its format says; null where the format belongs to no engine."
+    ),
     "bytes": Column(INT, "bytes", "Size of the file as stored."),
     "lines": Column(INT, "lines", "Lines (or records of a binary or JSON format) seen."),
     "lines_used": Column(INT, "lines", "Lines that gave at least one row."),

@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# Of these families, and of the names below as they are exposed, every series is kept.
 # Ray and some gateways turn the colon into an underscore; Ray also prefixes.
 _FAMILY = re.compile(r"(?:ray_)?(vllm|sglang|llamacpp|lmcache)[:_](?=.)")
 _AS_EXPOSED = re.compile(

@@ -36,7 +36,8 @@ gauges as (
 deferred as (
     select engine, sampled_at, sum(value) as deferred
     from staging.metric_samples
-    where name = 'vllm:num_requests_waiting_by_reason' and labels like '%reason=deferred%' and within_window(sampled_at)
+    inner join signals() as signals using (name)
+    where signal = 'waiting_by_reason' and labels like '%reason=deferred%' and within_window(sampled_at)
     group by all
 ),
 

@@ -13,10 +13,11 @@ with memory as (
         engine,
         labels,
         sampled_at,
-        max(value) filter (where name = 'DCGM_FI_DEV_FB_FREE') as free_mib,
-        max(value) filter (where name = 'DCGM_FI_DEV_FB_USED') as used_mib,
+        max(value) filter (where signal = 'gpu_free_mib') as free_mib,
+        max(value) filter (where signal = 'gpu_used_mib') as used_mib,
     from staging.metric_samples
-    where name in ('DCGM_FI_DEV_FB_FREE', 'DCGM_FI_DEV_FB_USED') and within_window(sampled_at)
+    inner join signals() as signals using (name)
+    where signal in ('gpu_free_mib', 'gpu_used_mib') and within_window(sampled_at)
     group by all
 ),
 

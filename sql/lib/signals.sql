@@ -7,6 +7,7 @@ select name, signal, kind, factor, preferred
 from (values
     ('vllm:num_requests_running', 'running', 'gauge', 1.0, 1),
     ('vllm:num_requests_waiting', 'waiting', 'gauge', 1.0, 1),
+    ('vllm:num_requests_waiting_by_reason', 'waiting_by_reason', 'gauge', 1.0, 1),
     ('vllm:num_requests_swapped', 'swapped', 'gauge', 1.0, 1),
     ('vllm:kv_cache_usage_perc', 'kv_usage_ratio', 'gauge', 1.0, 1),
     ('vllm:gpu_cache_usage_perc', 'kv_usage_ratio', 'gauge', 1.0, 2),
@@ -127,6 +128,8 @@ from (values
     ('kvbm_matched_tokens', 'tier_restored_tokens', 'counter', 1.0, 4),
     ('kvbm_matched_tokens_total', 'tier_restored_tokens', 'counter', 1.0, 4),
     ('DCGM_FI_DEV_GPU_UTIL', 'gpu_util_ratio', 'gauge', 0.01, 1),
+    ('DCGM_FI_DEV_FB_FREE', 'gpu_free_mib', 'gauge', 1.0, 1),
+    ('DCGM_FI_DEV_FB_USED', 'gpu_used_mib', 'gauge', 1.0, 1),
     ('up', 'up', 'gauge', 1.0, 1),
     ('process_start_time_seconds', 'process_start_epoch_s', 'gauge', 1.0, 1)
 ) as catalogue(name, signal, kind, factor, preferred);

@@ -60,11 +60,15 @@ gpu as (
     select
         buckets.engine,
         buckets.bucket_at,
-        avg(samples.value) * 0.01 as gpu_util_ratio,
+        avg(samples.value) as gpu_util_ratio,
     from core.buckets
-    inner join staging.metric_samples as samples
-        on samples.name = 'DCGM_FI_DEV_GPU_UTIL'
-        and samples.sampled_at >= buckets.bucket_at
+    inner join (
+        select sampled_at, value * factor as value
+        from staging.metric_samples
+        inner join signals() as signals using (name)
+        where signals.signal = 'gpu_util_ratio'
+    ) as samples
+        on samples.sampled_at >= buckets.bucket_at
         and samples.sampled_at < plus_seconds(buckets.bucket_at, buckets.bucket_s)
     group by all
 ),

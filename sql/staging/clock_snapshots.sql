@@ -96,7 +96,7 @@ ends as (
 finished as (
     select
         source,
-        coalesce(sum(value) filter (where name in ('sglang:num_requests_total', 'vllm:request_success_total')), 0) as finished,
+        coalesce(sum(value) filter (where name in (select name from signals() where signal = 'finished')), 0) as finished,
     from raw.metric_samples
     where at_utc is null and regexp_matches(name, '^(sglang|vllm):')
     group by source

@@ -1,5 +1,9 @@
 """The `sql` fixture itself: what a reader of the other tests relies on."""
 
+import re
+
+from tests.conftest import PROJECT
+
 
 def test_a_table_is_given_and_asked_in_the_same_form(sql):
     sql.given(
@@ -24,3 +28,12 @@ def test_a_table_is_given_and_asked_in_the_same_form(sql):
         test  -
         """
     )
+
+
+def test_the_example_of_the_contributing_page_holds(sql):
+    page = (PROJECT / "CONTRIBUTING.md").read_text()
+    [example] = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    made = {}
+    exec(example, made)
+    [test] = [value for name, value in made.items() if name.startswith("test_")]
+    test(sql)

@@ -4,7 +4,9 @@ import re
 
 import pytest
 
+from pipelines.charts.language import VERDICTS
 from pipelines.duck import connect
+from tests.conftest import PROJECT
 from tests.sql.engine_flags import VERSIONS, settings_of
 
 PRESSURE = {
@@ -57,6 +59,13 @@ def test_every_lever_of_an_engine_answers_some_verdict():
 
 def test_every_kind_of_pressure_has_a_lever_and_calm_has_none():
     assert {row["verdict"] for row in table("remedies")} == PRESSURE
+
+
+def test_every_verdict_has_a_word_and_a_colour():
+    signs = (PROJECT / "sql/core/signs.sql").read_text()
+    shown = set(re.findall(r"'(\w+)'(?= (?:[^,\n]*end )?as verdict)", signs))
+    assert {"preemption", "prefill_interference", "decode_slow"} <= shown
+    assert shown | PRESSURE <= VERDICTS.keys()
 
 
 def test_a_verdict_names_a_lever_once():
