@@ -55,6 +55,26 @@ def test_a_next_turn_passes_beyond_the_earlier_answer():
 def test_a_resume_in_chunks_is_one_resume():
     events = [stored(0, 1, 2, 3, 4), *removed(1, 1, 2, 3, 4), stored(2, 1, 2), stored(2.1, 3, 4, on=2)]
     assert kinds(*events) == [("resume", 4)]
+    events = [
+        stored(0, *range(1, 7)),
+        *removed(1, *range(1, 7)),
+        stored(2, 1, 2),
+        stored(2.1, 3, 4, on=2),
+        stored(2.2, 5, 6, on=4),
+    ]
+    assert kinds(*events) == [("resume", 6)]
+
+
+def test_of_two_sequences_that_stand_at_one_block_the_one_that_moved_last_goes_on():
+    earlier = [stored(0, 1, 2), stored(1, 3, on=2), *removed(2, 1, 2, 3)]
+    later = [stored(5, 1, 2), stored(6, 3, on=2), stored(7, 4, on=3), *removed(8, 1, 2, 3)]
+    told = [(each.kind, each.blocks_again, each.idle_s) for each in stored_again([*earlier, *later, stored(9, 1, 2, 3)])]
+    assert told == [("refill", 2, None), ("growth", 1, None), ("resume", 3, 8.0)]
+
+
+def test_a_prompt_that_goes_on_from_an_answer_is_not_a_chunk_of_the_answer_s_own_prompt():
+    answered = [stored(0, 1, 2), stored(0.5, 3, on=2)]
+    assert kinds(*answered, stored(1, 9, 10, on=3), *removed(2, 1, 2, 3), stored(5, 1, 2, 3)) == [("resume", 3)]
 
 
 def test_growth_is_not_a_resume_even_into_a_block_an_earlier_request_ended_with():
