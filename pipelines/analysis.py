@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import duckdb
@@ -18,14 +21,15 @@ import duckdb
 from parsers import InputError
 from parsers.columns import TABLES
 from pipelines import intake, origin, publish
-from pipelines.duck import MEMORY_LIMIT, connect, literal
+from pipelines.duck import MEMORY_LIMIT, beside, connect, literal
 from pipelines.intake import Intake
 from pipelines.lake import Lake
-from pipelines.models import Run, make, models, set_variables, view
+from pipelines.models import Model, Run, make, models, set_variables, view
 from pipelines.storage import TEMPORARY, is_alive
 
 Tell = Callable[[str], object]
 WORK_PREFIX = ".kvpressure-"
+AT_ONCE = 2  # tables: more would wait for one another, for few of them are long
 
 
 @dataclass(frozen=True)
@@ -86,30 +90,56 @@ def analyze(  # noqa: PLR0913 - each by its name
 
 
 def build(lake: Lake, run: Run, *, tell: Tell = lambda _: None) -> dict[str, int]:
-    """Make every table of the run from its raw tables; row count by table."""
-    rows = {}
-    with connect() as con:
+    """Make every table of the run from its raw tables; row count by table.
+
+    AT_ONCE of them are made side by side, each as soon as all it reads is there, each by one thread: the bytes are the same
+    whichever is ready first.
+    """
+    rows: dict[str, int] = {}
+    order = TopologicalSorter({model.name: set(model.reads) & models().keys() for model in models().values()})
+    order.prepare()
+    with connect() as con, ThreadPoolExecutor(AT_ONCE) as pool:
         con.execute(f"set temp_directory = {literal(lake.store.folder / TEMPORARY)}")  # gone with the rest
-        set_variables(con, run)
         for table in TABLES:
             view(f"raw.{table}", lake=lake, con=con)
-        for model in models().values():
-            tell(f"computing {model.name}")
-            try:
-                rows[model.name] = make(model, lake=lake, con=con, run=run)
-                view(model.name, lake=lake, con=con)
-            except duckdb.OutOfMemoryException as error:
-                raise InputError(
-                    f"{model.name}: needs more memory than the {MEMORY_LIMIT} that DuckDB may use; set KVPRESSURE_MEMORY_LIMIT "
-                    "to what is free, or give less at once: a shorter time (--since, --until), or one engine after the other"
-                ) from error
-            except duckdb.IOException as error:
-                fault = str(error).partition("\n")[0]
-                raise InputError(f"{model.name}: cannot be written ({fault}); check the free space") from error
-            except duckdb.Error as error:
-                fault = str(error).partition("\n")[0]
-                raise InputError(f"{model.name}: a value in the inputs is beyond its sums ({fault}); please report it") from error
-    return rows
+        idle = [beside(con) for _ in range(AT_ONCE)]
+        for each in idle:
+            set_variables(each, run)
+        ready, making = deque(order.get_ready()), dict[Future[int], tuple[Model, duckdb.DuckDBPyConnection]]()
+        try:
+            while ready or making:
+                while ready and idle:
+                    model, own = models()[ready.popleft()], idle.pop()
+                    tell(f"computing {model.name}")
+                    making[pool.submit(make, model, lake=lake, con=own, run=run)] = model, own
+                for done in wait(making, return_when=FIRST_COMPLETED).done:
+                    model, own = making.pop(done)
+                    rows[model.name] = _made(model, done)
+                    view(model.name, lake=lake, con=con)
+                    idle.append(own)
+                    order.done(model.name)
+                ready.extend(order.get_ready())
+        finally:
+            for _, own in making.values():  # a fault, or an end from outside: nobody wants the others any more
+                own.interrupt()
+    return {name: rows[name] for name in models()}
+
+
+def _made(model: Model, done: Future[int]) -> int:
+    """How many rows the table got. InputError where it could not be made."""
+    try:
+        return done.result()
+    except duckdb.OutOfMemoryException as error:
+        raise InputError(
+            f"{model.name}: needs more memory than the {MEMORY_LIMIT} that DuckDB may use; set KVPRESSURE_MEMORY_LIMIT "
+            "to what is free, or give less at once: a shorter time (--since, --until), or one engine after the other"
+        ) from error
+    except duckdb.IOException as error:
+        fault = str(error).partition("\n")[0]
+        raise InputError(f"{model.name}: cannot be written ({fault}); check the free space") from error
+    except duckdb.Error as error:
+        fault = str(error).partition("\n")[0]
+        raise InputError(f"{model.name}: a value in the inputs is beyond its sums ({fault}); please report it") from error
 
 
 def parse_only(paths: Iterable[Path], out: Path, *, tell: Tell = lambda _: None) -> Intake:

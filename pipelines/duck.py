@@ -14,7 +14,7 @@ import duckdb
 MEMORY_LIMIT = os.environ.get("KVPRESSURE_MEMORY_LIMIT", "2GB")
 
 
-def connect(*, threads: int = 1) -> duckdb.DuckDBPyConnection:
+def connect(*, threads: int = 1, has_macros: bool = True) -> duckdb.DuckDBPyConnection:
     """A fresh in-memory database with the SQL library's macros. Close it, or use it as a context manager.
 
     One thread, because two add up floating-point numbers in an order of chance: the same input would not give the same bytes.
@@ -27,12 +27,24 @@ def connect(*, threads: int = 1) -> duckdb.DuckDBPyConnection:
             "autoload_known_extensions": False,
         },
     )
+    _settle(con)
+    for macro_file in sorted((Path(str(files("sql"))) / "lib").glob("*.sql")) if has_macros else ():
+        con.execute(macro_file.read_text())
+    return con
+
+
+def beside(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Another connection to the same database, for another thread; closed with the first."""
+    other = con.cursor()
+    _settle(other)
+    return other
+
+
+def _settle(con: duckdb.DuckDBPyConnection) -> None:
+    """What is set for a connection and not for its database."""
     con.execute("set timezone = 'UTC'")  # not in config: there it would look for an icu extension to load
     con.execute("set preserve_insertion_order = true")
     con.execute("set enable_progress_bar = false")
-    for macro_file in sorted((Path(str(files("sql"))) / "lib").glob("*.sql")):
-        con.execute(macro_file.read_text())
-    return con
 
 
 def literal(text: str | Path) -> str:

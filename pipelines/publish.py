@@ -115,7 +115,7 @@ def published() -> list[Model]:
 
 def write_database(lake: Lake, path: Path) -> None:
     """One self-contained DuckDB file: marts and advice in `main`, core in `core`, the inputs in `sources`; all commented."""
-    with connect() as con:
+    with connect(has_macros=False) as con:
         con.execute(f"attach {literal(path)} as analysis (storage_version '{STORAGE_VERSION}')")
         con.execute("begin")  # one transaction: each of the thousand statements in its own would be written to a log first
         con.execute("create schema analysis.core")
