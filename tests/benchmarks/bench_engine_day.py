@@ -2,7 +2,7 @@
 
 The file is 5,760 scrapes, 15 s apart, of a whole /metrics page of vLLM, with its counters counting on: one of two.
 
-    steady    108 MB: a load that preempts thirty requests in each interval, all day long; the peer's answer is "OK"
+    steady    114 MB: a load that preempts thirty requests in each interval, all day long; the peer's answer is "OK"
     recorded  196 MB: the page of a real server under a load that preempts over and over, every series and Python's own
 
 The peer is `fbc-cache-lint` 0.1.0 (PyPI; `pipx install fbc-cache-lint==0.1.0`, or in an environment of its own), the one other
