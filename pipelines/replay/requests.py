@@ -9,7 +9,7 @@ spread; what the replay does not model comes on top (MODEL_ERROR).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -238,14 +238,14 @@ def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFr
     check:  tokens_low <= tokens_best and tokens_best <= tokens_high | A range holds its best estimate.
     """
     rows = []
+    of_each = ("counter_intervals", "engine_states", "requests", "histogram_intervals")
+    counters_of, states_of, requests_of, histograms_of = (_by_engine(tables[f"core.{each}"]) for each in of_each)
     for engine in tables["core.engines"].iter_rows(named=True):
         name = engine["engine"]
-        counters = _of(tables["core.counter_intervals"], name)
-        seen = Seen.of(counters, _of(tables["core.engine_states"], name))
-        records = list(_records(_of(tables["core.requests"], name)))
-        intervals = _intervals(
-            counters, _of(tables["core.histogram_intervals"], name), _of(tables["core.engine_states"], name), engine
-        )
+        counters, states = counters_of(name), states_of(name)
+        seen = Seen.of(counters, states)
+        records = list(_records(requests_of(name)))
+        intervals = _intervals(counters, histograms_of(name), states, engine)
         for method, size, draw, until in (
             ("replay", len(records), observed(records), seen.progress_of(records)),
             ("preemption_counter", sum(each.finished for each in intervals), described(intervals, seen.first_in_flight), None),
@@ -414,5 +414,7 @@ def _is_load(row: Row) -> bool:
     return row["running"] is not None and row["waiting"] is not None
 
 
-def _of(table: pl.DataFrame, engine: object) -> pl.DataFrame:
-    return table.filter(pl.col("engine") == engine)
+def _by_engine(table: pl.DataFrame) -> Callable[[object], pl.DataFrame]:
+    """The rows of an engine; the table is gone through once, however many there are."""
+    parts, none = table.partition_by("engine", as_dict=True), table.clear()
+    return lambda engine: parts.get((engine,), none)
