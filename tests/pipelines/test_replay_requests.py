@@ -1,5 +1,6 @@
 """The estimate from replays, without a replay: what counts, what is held between bounds, and when there is none."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -70,11 +71,20 @@ def test_a_replay_that_counts_otherwise_is_believed_less():
     assert low < best < high
 
 
+def test_half_of_what_another_count_would_change_is_not_known():
+    """On a flat line 1,000 tokens at any count; by the count it would be 12.5 / 11 of them."""
+    told = estimate([throw(10, 1000, lost=9000), throw(12, 1000, lost=9000)], counted=12.5, model_error=0.0)
+    half = 1000 * 1.5 / 11 / 2
+    assert told.tokens == pytest.approx((1000 - half, 1000, 1000 + half))
+    assert estimate([throw(0, 5), throw(0, 15)], counted=3, model_error=0.0).tokens == (0, 10, 10)  # none was replayed
+
+
 def test_a_line_never_falls_and_never_outgrows_a_preemption_s_share():
     assert _line_at([10, 12], [1000, 900], 11)[0] == 950  # it does not fall: the mean
     assert _line_at([10, 12], [100, 1000], 12)[0] == pytest.approx(600)  # at most proportional: 550 / 11 each
     assert _line_at([0, 0], [5, 15], 3) == (10, 5)
     assert _line_at([10, 12], [1000, 1200], 11) == pytest.approx((1100, 0))
+    assert _line_at([10, 12], [1000, 1200], 12) == pytest.approx((1200, 0))
     assert _line_at([10, 10], [900, 1100], 10) == (1000, 100)
 
 
@@ -111,6 +121,14 @@ def test_no_estimate_without_requests_a_count_or_all_of_the_load():
     assert "others were there" in (_why_not("replay", ENGINE, SEEN, requests, 2) or "")
     assert _why_not("preemption_counter", ENGINE, SEEN, requests, 2) is None
     assert _why_not("replay", ENGINE, Seen(AT, 7.0, 22.0, 0.0, 0, 0, 0.0), requests, 2) is None  # nine in ten are enough
+
+
+def test_requests_sent_after_the_last_scrape_are_seen_by_nobody():
+    seen = Seen(AT + timedelta(seconds=0.5), 7.0, 1000.0, 0.0, 0, 0, 3.0)
+    early, late = records(1)[0], replace(records(1)[0], arrived_s=AT.timestamp() + 1)
+    assert not seen.ends_before([early])
+    assert seen.ends_before([early, late])
+    assert not Seen(None, 7.0, 1000.0, 0.0, 0, 0, 3.0).ends_before([late])
 
 
 def test_settings_are_the_engine_s_own_or_vllm_s_defaults():
