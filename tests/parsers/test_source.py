@@ -187,3 +187,14 @@ def test_chunks_of_lines_are_whole_and_add_up(content, size):
     chunks = [bytes(chunk[:used]) for chunk, used in lines_of(io.BytesIO(content), size)]
     assert b"".join(chunks) == content
     assert all(chunk.endswith(b"\n") for chunk in chunks[:-1])
+
+
+def test_a_text_that_comes_as_a_dictionary_is_stored_as_one_and_takes_plain_texts_too(tmp_path):
+    with Sink(tmp_path) as sink:
+        sink.write(
+            "metric_samples", pa.RecordBatch.from_pydict({"name": pa.array(["a", "a"]).dictionary_encode(), "value": [1.0, 2.0]})
+        )
+        sink.write("metric_samples", pa.RecordBatch.from_pydict({"name": ["b"], "value": [3.0]}))
+    table = pq.read_table(tmp_path / "metric_samples.parquet")
+    assert pa.types.is_dictionary(table.schema.field("name").type)
+    assert table.column("name").to_pylist() == ["a", "a", "b"]

@@ -74,3 +74,8 @@ def test_only_what_ends_within_the_window_counts_from_the_scrape_before_it(sql):
     sql.run = replace(sql.run, since="2026-01-01T12:00:20Z", until="2026-01-01T12:00:45Z")
     scraped(sql, "m 0 - 11:45:19 0 0 0", "m 0 - 12:00:15 2 2 2", "m 0 - 12:00:30 3 3 3", "m 0 - 12:00:45 9 9 9")
     assert told(sql, "le", "interval_start", "interval_end", "delta") == [(0.1, "12:00:15", "12:00:30", 1)]
+
+
+def test_buckets_that_contradict_each_other_add_up_to_what_the_widest_counted(sql):
+    scraped(sql, "m 0 - 12:00:00 1 2 3", "m 0 - 12:00:15 6 5 9")
+    assert told(sql, "le", "delta") == [(0.1, 5), (1, -2), (inf, 3)]
