@@ -9,12 +9,13 @@ PIP := $(BIN)/python -m pip $(PIP_QUIET)
 DEMO := sample_traces/vllm-0.32-preemption
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test drills check format dev lock schema images test-tools clean
+.PHONY: help demo test drills oldest check format dev lock schema images test-tools clean
 
 help:
 	@echo "make demo    analyze a recorded run and say what happened (out/demo/report.html)"
 	@echo "make test    run all tests but the drills"
 	@echo "make drills  the minutes-long tests: Dagster's UI, Dask, kills, the documents' commands, the tables of accuracy"
+	@echo "make oldest  a part of the tests with the oldest versions of the dependencies that pyproject.toml allows"
 	@echo "make check   formatting, lint, types and dead code"
 	@echo "make format  let the formatter have its way"
 	@echo "make dev     the Dagster UI on http://127.0.0.1:3000"
@@ -30,6 +31,15 @@ test: $(VENV)/.dev test-tools
 
 drills: $(VENV)/.dev test-tools
 	@$(BIN)/pytest -n 2 -m drill
+
+# What runs in another environment of its own, so that no dependency is claimed in a version that nobody tried.
+OLDEST := build/oldest
+OLDEST_TESTS := tests/parsers tests/sql $(patsubst %,tests/pipelines/test_%.py,benchmark_report cli day_assets intake publish record)
+oldest: test-tools
+	@$(PYTHON) -m venv --clear $(OLDEST) && $(OLDEST)/bin/python -m pip $(PIP_QUIET) install uv
+	@$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --editable '.[record,s3]'
+	@$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python pytest pytest-xdist hypothesis jsonschema
+	@$(OLDEST)/bin/pytest -n 2 $(OLDEST_TESTS)
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff check
