@@ -37,7 +37,7 @@ def figure(data: Data) -> Figure:
             "place": place,
             "label": f"{PARTS[row['part']]} {SCOPES[row['scope']][0]}",
             "reading": f"median {count(row['p50'])}, p90 {count(row['p90'])}, p99 {count(row['p99'])}"
-            f" ({count(row['requests'])} requests)",
+            f" ({count(row['requests'])} request{'' if row['requests'] == 1 else 's'})",
             "tone": SCOPES[row["scope"]][1].light,
         }
         for place, row in enumerate(data.rows(QUERY))
