@@ -33,34 +33,13 @@ from parsers.line_shapes import Shape
 from parsers.log_prefix import COLOUR, HEADER, Record, records, shortened
 from parsers.signal_lines import signal_lines
 from parsers.source import Account, InputError, Sink, Source, lines_of
-from parsers.vllm_log_lines import READERS, Reading, read_stats
+from parsers.vllm_log_lines import MESSAGE_START, MUST_BE_UNDERSTOOD, READERS, SIGNALS, Reading, read_stats
 
 CHUNK_BYTES = 8 << 20
 ROWS_PER_WRITE = 200_000
 FORMAT_TABLES = ("engine_samples", "iteration_steps", "engine_config", "engine_events", "request_lines")
 MOST_SHAPES = 64  # kept from chunk to chunk
 MOST_LESSONS = 12  # shapes learned in one chunk that fit few of its lines, before the rest of it is read slowly
-
-# A line with none of these carries no signal.
-SIGNALS = [
-    *("Avg prompt t", "Running: ", "Iteration(", "Prefix cache hit rate: GPU", "is preempted by"),
-    *("Received request ", "Added request ", "Finished request ", "Aborted request", " aborted.", " failed ("),
-    *("KV cache size: ", "Maximum concurrency for ", " blocks: ", "KV cache memory: ", " GiB for KV cache", "for KV Cache is "),
-    *("weights took ", "Model loading took ", "num_gpu_blocks", "max_model_len: ", "max model len ", "block size to "),
-    *("max_num_batched_tokens", "Defaulting ", "api_server_count", "Asynchronous scheduling", "offloading spec", "CPU blocks ("),
-    *("connector with name", "server version ", "  version ", "  model   ", "args: ", "LLM engine (v", "[shutdown] "),
-    *("Shutting down FastAPI", "EngineDeadError", "OutOfMemoryError", "out of memory", "died unexpectedly", "fatal error"),
-    *("reset prefix cache", "pause state to ", " is too long and ", "disabling stats logging", "LMCache "),
-]
-# A line with one of these that gives no row is one not understood, rather than one of no interest.
-MUST_BE_UNDERSTOOD = re.compile(r"Avg prompt t(?:hroughput|put): |Iteration\(\d|KV cache size: |# GPU blocks: | is preempted by ")
-# Where a message starts behind a prefix of a user's own making.
-MESSAGE_START = re.compile(
-    r"(?:Engine \d+: |\d+ Engines Aggregated: )?(?:Avg prompt t(?:hroughput|put): |Iteration\(\d+\): )|Running: \d+ reqs, "
-    r"|# \w+ blocks: |[A-Z]\w* KV cache size: |Maximum concurrency for |Prefix cache hit rate: GPU|Sequence group \S+ is preem"
-    r"|(?:Received|Added|Finished|Aborted) request|Initializing an? |(?:non-default )?args: |vLLM (?:API )?server version "
-    r"|LMCache (?:DEBUG|INFO|WARNING|ERROR): "
-)
 
 
 @dataclass

@@ -7,9 +7,9 @@
     Sequence group 147 is preempted by PreemptionMode.RECOMPUTE mode because …            (V0)         -> engine_events
     LMCache INFO: [req_id=cmpl-7] Retrieved 3584 out of 3584 required tokens …          (LMCache)      -> engine_events
 
-Each reader takes a record whose prefix is already told apart and yields its readings: none where the line is not its own or does
-not follow its grammar. A reading says where the values lie rather than what they are, so that lines of the same shape can be
-read without it.
+What marks such a line among the others stands first. Each reader takes a record whose prefix is already told apart and yields
+its readings: none where the line is not its own or does not follow its grammar. A reading says where the values lie rather than
+what they are, so that lines of the same shape can be read without it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,27 @@ from parsers.line_shapes import Hole, Kind
 from parsers.lmcache_log import event_of
 from parsers.log_prefix import Record
 from parsers.vllm_config_lines import ENGINE, settings_of
+
+# A line with none of these carries no signal.
+SIGNALS = [
+    *("Avg prompt t", "Running: ", "Iteration(", "Prefix cache hit rate: GPU", "is preempted by"),
+    *("Received request ", "Added request ", "Finished request ", "Aborted request", " aborted.", " failed ("),
+    *("KV cache size: ", "Maximum concurrency for ", " blocks: ", "KV cache memory: ", " GiB for KV cache", "for KV Cache is "),
+    *("weights took ", "Model loading took ", "num_gpu_blocks", "max_model_len: ", "max model len ", "block size to "),
+    *("max_num_batched_tokens", "Defaulting ", "api_server_count", "Asynchronous scheduling", "offloading spec", "CPU blocks ("),
+    *("connector with name", "server version ", "  version ", "  model   ", "args: ", "LLM engine (v", "[shutdown] "),
+    *("Shutting down FastAPI", "EngineDeadError", "OutOfMemoryError", "out of memory", "died unexpectedly", "fatal error"),
+    *("reset prefix cache", "pause state to ", " is too long and ", "disabling stats logging", "LMCache "),
+]
+# A line with one of these that gives no row is one not understood, rather than one of no interest.
+MUST_BE_UNDERSTOOD = re.compile(r"Avg prompt t(?:hroughput|put): |Iteration\(\d|KV cache size: |# GPU blocks: | is preempted by ")
+# Where a message starts behind a prefix of a user's own making.
+MESSAGE_START = re.compile(
+    r"(?:Engine \d+: |\d+ Engines Aggregated: )?(?:Avg prompt t(?:hroughput|put): |Iteration\(\d+\): )|Running: \d+ reqs, "
+    r"|# \w+ blocks: |[A-Z]\w* KV cache size: |Maximum concurrency for |Prefix cache hit rate: GPU|Sequence group \S+ is preem"
+    r"|(?:Received|Added|Finished|Aborted) request|Initializing an? |(?:non-default )?args: |vLLM (?:API )?server version "
+    r"|LMCache (?:DEBUG|INFO|WARNING|ERROR): "
+)
 
 
 @dataclass(frozen=True)

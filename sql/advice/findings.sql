@@ -209,7 +209,8 @@ queueing as (
                 when facts.queued_requests is not null then null
                 when facts.engine_kind = 'sglang' then 'How long each request waited, first and again: --export-metrics-to-file.'
                 when facts.engine_kind = 'llamacpp' then 'How long each request waited: llama.cpp says so nowhere; keep the clients'' results.'
-                else 'How long each request waited: scrape /metrics (vllm:request_queue_time_seconds).'
+                when coalesce(facts.engine_kind, 'vllm') = 'vllm' then 'How long each request waited: scrape /metrics (vllm:request_queue_time_seconds).'
+                else 'How long each request waited: scrape /metrics, and keep the clients'' results.'
             end,
             case when facts.verdict = 'queue_unknown' and facts.max_num_seqs is null then 'The value of max_num_seqs: keep the engine''s start-up lines.' end,
         ]) as missing,
