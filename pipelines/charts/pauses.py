@@ -80,7 +80,7 @@ def figure(data: Data) -> Figure:
                 "duration_s:Q",
                 title="pause, s (log)",
                 scale=alt.Scale(type="log", nice=True),
-                axis=alt.Axis(grid=True, format="~g", values=(ticks := _ticks(rows)), tickCount=len(ticks)),
+                axis=alt.Axis(grid=True, format="~g", values=(ticks := _ticks(rows)), tickCount=len(ticks), titlePadding=10),
             ),
             color=alt.Color("name:N", legend=None, scale=alt.Scale(domain=names, range=[word.tone.light for word in words])),
             shape=alt.Shape("name:N", legend=None, scale=alt.Scale(domain=names, range=[shape for shape, _ in shapes])),
