@@ -240,7 +240,7 @@ def test_shares_are_of_all_tokens_and_an_average_token_s_time_is_the_most_it_can
     alone.run = type(alone.run)("test", gpu_cost_usd_per_hour=36.0)
     rows = [
         f"0  {signal}  {labels}  12:00:{start}  12:00:{start + 10}  {delta}  false"
-        for start, (local, generated, stepped) in {10: (40, 60, 10), 20: (855, 36, 10), 40: (0, 0, 5), 30: (5, 5, 0)}.items()
+        for start, (local, generated, stepped) in {10: (40, 60, 10), 20: (855, 36, 10), 30: (0, 0, 5), 40: (5, 5, 0)}.items()
         for signal, labels, delta in [
             ("prompt_tokens_by_source", "source=local_compute", local),
             ("prompt_tokens_by_source", "source=local_cache_hit", 5000),
@@ -354,7 +354,7 @@ def test_iteration_lines_say_what_a_token_costs_and_busy_time_what_it_costs_at_m
         """,
     )
     alone.given("core.engine_states", "engine  sampled_at  running\n0  12:00:00  1\n0  12:00:10  1")
-    lines = [f"0  12:00:01  log  {i}  {i}  {i}  0  {10 + i}" for i in range(100)]
+    lines = [f"0  12:00:01  log  {i}  {i}  {i}  {2 * i}  {10 + 3 * i}" for i in range(100)]
     lines.append("0  12:00:01  log  100  100  9999  0  -")
     alone.given(
         "iteration_steps",
