@@ -320,12 +320,12 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=40, help="mutants of one file")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", type=Path, default=Path("build/mutants.tsv"), help="file, mutant and outcome, one a line")
-    parser.add_argument("--tests", nargs="+", help="test files to choose from, where not all of the quick ones")
+    parser.add_argument("--tests", nargs="+", help="tests to choose from, as pytest takes them, where not all of the quick ones")
     parser.add_argument("--again", action="store_true", help="of the log's mutants, those that survived")
     arguments = parser.parse_args()
     for kind, patterns in QUICK_TESTS.items():
         paths = [path for path in arguments.files if path.endswith(kind)]
-        files = [str(path) for pattern in arguments.tests or patterns for path in sorted(Path().glob(pattern))]
+        files = arguments.tests or [str(path) for pattern in patterns for path in sorted(Path().glob(pattern))]
         if paths:
             pytest.main([*QUIETLY, *files], [Mutation(paths, arguments)])
 
