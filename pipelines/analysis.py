@@ -17,6 +17,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import duckdb
+import pyarrow.parquet as pq
 
 from parsers import InputError
 from parsers.columns import TABLES
@@ -28,6 +29,7 @@ from pipelines.models import Model, Run, make, models, set_variables, view
 from pipelines.storage import TEMPORARY, is_alive
 
 Tell = Callable[[str], object]
+MOST_GAPS = 100_000_000  # of streams of clients: 200,000 answers of 500 chunks
 WORK_PREFIX = ".kvpressure-"
 AT_ONCE = 2  # tables: more would wait for one another, for few of them are long
 
@@ -95,6 +97,7 @@ def build(lake: Lake, run: Run, *, tell: Tell = lambda _: None) -> dict[str, int
     AT_ONCE of them are made side by side, each as soon as all it reads is there, each by one thread: the bytes are the same
     whichever is ready first.
     """
+    _require_comparable(lake)
     rows: dict[str, int] = {}
     order = TopologicalSorter({model.name: set(model.reads) & models().keys() for model in models().values()})
     order.prepare()
@@ -123,6 +126,18 @@ def build(lake: Lake, run: Run, *, tell: Tell = lambda _: None) -> dict[str, int
             for _, own in making.values():  # a fault, or an end from outside: nobody wants the others any more
                 own.interrupt()
     return {name: rows[name] for name in models()}
+
+
+def _require_comparable(lake: Lake) -> None:
+    """InputError where clients kept more gaps than can be laid beside each other, for that is found out only after hours."""
+    if not lake.has("raw.bench_requests"):
+        return
+    kept = pq.read_metadata(lake.path("raw.bench_requests"))
+    columns = [kept.row_group(group).column(index) for group in range(kept.num_row_groups) for index in range(kept.num_columns)]
+    gaps = sum(column.num_values for column in columns if column.path_in_schema.startswith("gaps_s."))
+    if gaps > MOST_GAPS:
+        told = f"the clients' results hold {gaps:,} gaps between chunks; {MOST_GAPS:,} at most are compared in one run"
+        raise InputError(f"{told}; give fewer requests, or one level of a sweep after the other")
 
 
 def _made(model: Model, done: Future[int]) -> int:

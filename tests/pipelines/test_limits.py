@@ -16,7 +16,8 @@ import pytest
 import zstandard
 
 from parsers import InputError, Sink, Source, parse, source
-from pipelines import intake
+from pipelines import analysis, intake
+from pipelines.models import Run
 
 STATS = (
     "INFO 07-01 12:00:00 [loggers.py:118] Engine 000: Avg prompt throughput: 10.0 tokens/s, Running: 3 reqs, Waiting: 1 reqs\n"
@@ -166,3 +167,12 @@ def test_more_than_memory_holds_is_refused_with_the_limit_and_what_to_do(tmp_pat
     last = done.stderr.splitlines()[-1]
     assert "needs more memory than the 24MB that DuckDB may use; set KVPRESSURE_MEMORY_LIMIT" in last
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+
+
+def test_more_gaps_than_can_be_compared_are_refused_before_anything_is_computed(tmp_path, monkeypatch):
+    bench = {"date": "20260101-000000", "backend": "openai", "model_id": "m", "num_prompts": 2, "duration": 9.0, "completed": 2}
+    (tmp_path / "bench.json").write_text(json.dumps(bench | {"ttfts": [0.1] * 2, "itls": [[0.01] * 30] * 2, "errors": [""] * 2}))
+    monkeypatch.setattr(analysis, "MOST_GAPS", 59)
+    with pytest.raises(InputError, match="hold 60 gaps between chunks; 59 at most are compared in one run; give fewer requests"):
+        analysis.analyze([tmp_path / "bench.json"], tmp_path / "out", Run("run"))
+    assert not (tmp_path / "out").exists()
