@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from pipelines.replay.load import Bucket
+from pipelines.replay.load import Bucket, Progress
 from pipelines.replay.requests import (
     Seen,
     Throw,
@@ -131,6 +131,14 @@ def test_requests_sent_after_the_last_scrape_are_seen_by_nobody():
     assert not Seen(None, 7.0, 1000.0, 0.0, 0, 0, 3.0).ends_before([late])
 
 
+def test_where_the_metrics_end_is_told_in_tokens_the_requests_had_generated():
+    half = Seen(AT + timedelta(seconds=1.5), 7.0, 1000.0, 0.0, 0, 0, 3.0)
+    assert half.progress_of(records(2)) == pytest.approx(Progress.of(records(2)).at(AT.timestamp() + 1.5))
+    assert 2 < (half.progress_of(records(2)) or 0) < 20
+    assert half.progress_of([]) is None
+    assert Seen(None, 7.0, 1000.0, 0.0, 0, 0, 3.0).progress_of(records(2)) is None
+
+
 def test_settings_are_the_engine_s_own_or_vllm_s_defaults():
     told = settings_of(ENGINE)
     assert (told.blocks, told.block_size, told.max_num_seqs, told.max_num_batched_tokens) == (128, 32, 16, 512)
@@ -157,9 +165,10 @@ def test_only_requests_that_ran_to_their_end_are_replayed_by_arrival():
     table = requests_table(
         whole, ("early", AT, first, last, 90, 9, None), ("failed", AT, first, last, 90, 9, True),
         ("silent", AT, first, last, 90, 0, None), ("empty", AT, first, last, 0, 9, None), ("cut", AT, first, None, 90, 9, None),
+        ("least", AT + timedelta(seconds=2), first, first, 1, 1, None),
     )  # fmt: skip
     found = list(_records(table))
-    assert [(each.prompt_tokens, each.output_tokens) for each in found] == [(90, 9), (100, 10)]
+    assert [(each.prompt_tokens, each.output_tokens) for each in found] == [(90, 9), (100, 10), (1, 1)]
     assert found[1].arrived_s == AT.timestamp() + 1
     assert (found[1].first_token_s, found[1].finished_s) == (first.timestamp(), last.timestamp())
 

@@ -40,6 +40,7 @@ def test_of_a_long_recording_one_stretch_of_each_part_is_replayed_where_it_preem
     [
         ([0, 1, 5, 0, 0, 2, 6, 1], [(1, 3), (6, 8)]),  # half of the 15 are reached with the sixth interval
         ([9, 0, 0, 0, 0, 2, 6, 1], [(0, 1), (5, 7)]),  # half are reached with the first
+        ([9, 0, 5, 1, 0, 0, 0, 0], [(0, 1), (2, 4)]),
         ([9, 0, 0, 0, 0, 0, 0, 0], [(0, 1), (1, 2)]),  # nothing anywhere in the second part: its first
     ],
 )
