@@ -401,8 +401,8 @@ def test_a_victim_s_output_is_processed_again_and_of_its_prompt_none_to_all(sql)
     assert (
         sql.rows("core.recompute_retractions")
         == """
-        engine  method                    rung  tokens_low  tokens_best  tokens_high
-        0       retracted_tokens_counter  2     357         490.5        624
+        engine  method                    rung  is_partial  tokens_low  tokens_best  tokens_high
+        0       retracted_tokens_counter  2     false       357         490.5        624
         """
     )
 
