@@ -51,7 +51,7 @@ class Panel:
 
 PANELS = (
     Panel("Useful tokens per second", "useful_tokens_per_s", WORK),
-    Panel("Longest wait of a request (95th percentile; 99th from sums), s", "tail_s", WORK),
+    Panel("Longest wait of a request, s", "tail_s", WORK),
     Panel("KV pool held by active requests, at most, %", "kv_usage_percent", WORK, most=100),
     Panel("Preemptions", "preemptions", PREEMPTION.tone, is_bar=True),
 )
@@ -71,6 +71,7 @@ def figure(data: Data) -> Figure | None:
         rows=len(data.rows(QUERY)),
         needs="results of one client at three or more levels of load",
         notes=[
+            "Longest wait: the 95th percentile over the requests, the 99th where a result holds only sums.",
             *(knee["remarks"] or []),
             *([f"{len(knees)} sweeps are in these inputs; {knee['sweep']} is drawn."] if len(knees) > 1 else []),
         ],

@@ -152,7 +152,9 @@ MISPLACED = """
             Math.min(mine.right, other.right) - Math.max(mine.left, other.left) > 1 &&
             Math.min(mine.bottom, other.bottom) - Math.max(mine.top, other.top) > 3
         ).map(([other]) => `${text} | ${other}`));
-        return [...outside.map(([text]) => text), ...over].map(text => `${chart.dataset.chart}: ${text}`);
+        const svg = chart.querySelector('svg');
+        const shrunk = svg.viewBox.baseVal.width > chart.clientWidth + 1 ? ['wider than the page, and shrunk'] : [];
+        return [...shrunk, ...outside.map(([text]) => text), ...over].map(text => `${chart.dataset.chart}: ${text}`);
     })
 """
 
