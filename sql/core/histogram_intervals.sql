@@ -111,3 +111,4 @@ select
 from apart
 inner join buckets using (part)
 where apart.delta <> 0
+order by buckets.family, apart.interval_end, buckets.series
