@@ -29,14 +29,14 @@ def test_a_queue_a_failure_and_a_preemption_show_when_they_were_seen(sql):
         sql,
         "core.preemption_intervals",
         "engine  interval_start  interval_end  preemptions",
-        "a  12:00:00  12:00:15  4",
+        "a  12:00:00  12:00:15  1",
         "b  12:00:00  12:00:15  0",
     )
     assert (
         sql.rows("core.signs")
         == """
         engine  verdict            sign_start  sign_end  weight
-        a       preemption         12:00:00    12:00:15  4
+        a       preemption         12:00:00    12:00:15  1
         a       queue_kv_capacity  12:00:00    12:00:15  3
         b       queue_unknown      12:00:00    12:00:05  1
         c       queue_kv_capacity  12:00:07    12:00:07  2
@@ -177,7 +177,7 @@ def test_an_engine_is_stuck_where_it_holds_requests_and_no_token_comes_or_goes(s
 def test_a_log_says_that_an_engine_is_stuck_by_its_rates(sql):
     states, samples = [], []
     for engine, origin, load, rates in [
-        ("a", "log", "1  1", "0  0"),
+        ("a", "log", "1  0", "0  0"),
         ("counted", "metrics", "1  1", "0  0"),
         ("idle", "log", "0  0", "0  0"),
         ("prefills", "log", "1  0", "5  0"),
@@ -196,7 +196,7 @@ def test_a_log_says_that_an_engine_is_stuck_by_its_rates(sql):
         sql.rows("core.signs")
         == """
         engine  verdict         sign_start  sign_end  weight
-        a       engine_stalled  12:00:00    12:00:10  2
+        a       engine_stalled  12:00:00    12:00:10  1
         """
     )
 
@@ -300,5 +300,11 @@ def test_signs_with_less_than_three_samples_of_calm_between_them_are_one_spell(s
 
 @pytest.mark.parametrize(("end", "spells"), [("12:00:59", 0), ("12:01:00", 1)])
 def test_a_stall_of_the_engine_lasts_a_minute(sql, end, spells):
-    given(sql, "core.signs", "engine  verdict  sign_start  sign_end  weight", f"a  engine_stalled  12:00:00  {end}  1")
+    given(
+        sql,
+        "core.signs",
+        "engine  verdict  sign_start  sign_end  weight",
+        "a  engine_stalled  12:00:00  12:00:50  1",
+        f"a  engine_stalled  12:00:55  {end}  1",
+    )
     assert len(sql.rows("core.spells").dicts()) == spells
