@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
+from parsers import InputError
 from pipelines import publish
 from pipelines.analysis import build
 from pipelines.duck import connect
@@ -124,13 +125,7 @@ def recording(paths: Sequence[Path], run: Run = A_RUN, *, tell: Tell = lambda _:
             "output folder of analyze or the inputs of one run (compare takes two)"
         )
     if analyses:
-        with open_read_only(analyses[0]) as con:
-            if part := _part(con):
-                raise recorded.NotReplayableError(
-                    f"{part.of:,} requests are more than the {part.requests:,} that a replay takes; give the inputs instead of "
-                    "the analysis, and the part around the main verdict is replayed, or analyze with --since and --until"
-                )
-            return recorded.read(recorded.of_analysis(con))
+        return _kept(analyses[0])
     with tempfile.TemporaryDirectory(prefix="kvpressure-") as folder:
         lake, database = _analyzed(paths, run, Path(folder) / "whole", tell)
         with _open(database) as con:
@@ -143,6 +138,21 @@ def recording(paths: Sequence[Path], run: Run = A_RUN, *, tell: Tell = lambda _:
         with _open(database) as con:
             found = recorded.read(recorded.of_analysis(con), _steps(lake))
         return replace(found, assumed=(*found.assumed, part.told(found.requests)))
+
+
+def _kept(analysis: Path) -> recorded.Recording:
+    """The run of an output folder of analyze. InputError where another version made it, of tables that have changed since."""
+    database = analysis if analysis.is_file() else analysis / publish.DATABASE
+    with open_read_only(analysis) as con:
+        try:
+            if part := _part(con):
+                raise recorded.NotReplayableError(
+                    f"{part.of:,} requests are more than the {part.requests:,} that a replay takes; give the inputs instead of "
+                    "the analysis, and the part around the main verdict is replayed, or analyze with --since and --until"
+                )
+            return recorded.read(recorded.of_analysis(con))
+        except (duckdb.CatalogException, duckdb.BinderException) as error:
+            raise InputError(f"{database}: made by another version of kvpressure; analyze its inputs again") from error
 
 
 def _analyzed(paths: Sequence[Path], run: Run, folder: Path, tell: Tell) -> tuple[Lake, Path]:

@@ -99,8 +99,8 @@ def read_side(database: Path) -> Side:
     with _opened(database) as con:
         try:
             rows = {name: _rows(con, name) for name in QUERIES}
-        except duckdb.CatalogException as error:
-            raise InputError(f"{database}: made by a version that kept less; analyze its inputs again") from error
+        except (duckdb.CatalogException, duckdb.BinderException) as error:
+            raise InputError(f"{database}: made by another version of kvpressure; analyze its inputs again") from error
         name = con.sql("select any_value(run) from analysis.runs").fetchall()[0][0]
     return Side(
         name=name or database.parent.name,

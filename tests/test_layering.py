@@ -70,6 +70,11 @@ def test_sql_asks_neither_for_the_time_of_day_nor_for_files(path):
     assert not re.search(r"\b(?:now|random|read_\w+)\(|\b(?:current_date|current_timestamp)\b", code_of(path)), path.name
 
 
+@pytest.mark.parametrize("path", [path for path in QUERIES if path.parent.name != "lib"], ids=name_of)
+def test_sql_makes_no_zero_of_what_is_not_known(path):
+    assert not re.search(r"\bgreatest\(\s*0\s*,", code_of(path)), "greatest(0, NULL) is 0: at_least_zero() is not"
+
+
 @pytest.mark.parametrize("path", QUERIES, ids=name_of)
 def test_sql_is_lower_case_and_fits_the_page(path):
     code = code_of(path)

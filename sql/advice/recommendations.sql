@@ -41,10 +41,14 @@ moved as (
         effects.rank,
         figures.place,
         (effects.best > effects.recorded) = figures.is_more_better as is_better,
+        -- a second and more is told in seconds
+        if(unit = ' ms' and greatest(effects.recorded, effects.best) >= 1000, 1000, 1) as divisor,
         format(
             '{} from {} to {}{} ({} to {})',
-            figures.name, told_figure(effects.recorded, is_count), told_figure(effects.best, is_count), unit,
-            told_figure(effects.low, is_count), told_figure(effects.high, is_count)
+            figures.name,
+            told_figure(effects.recorded / divisor, is_count), told_figure(effects.best / divisor, is_count),
+            if(divisor = 1000, ' s', unit),
+            told_figure(effects.low / divisor, is_count), told_figure(effects.high / divisor, is_count)
         ) as words,
     from advice.replayed_effects as effects
     inner join figures using (figure)

@@ -158,8 +158,7 @@ select
     min(output_tokens) filter (where outputs_up_to >= 0.9 * all_requests) as output_p90,
     min(output_tokens) filter (where outputs_up_to >= 0.99 * all_requests) as output_p99,
     sum(steps * held_tokens) / sum(steps) as held_tokens,
-    sqrt(greatest(
-        0,
+    sqrt(at_least_zero(
         sum(steps * (held_tokens ** 2 + inner_variance)) / sum(steps) - (sum(steps * held_tokens) / sum(steps)) ** 2
     )) as held_deviation_tokens,
     sum(steps * prompt_tokens) / sum(steps * (prompt_tokens + output_tokens / 2)) as prompt_share,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -185,6 +186,22 @@ def test_the_name_of_the_run_is_in_every_table(result):
     with duckdb.connect(str(result / "analysis.duckdb"), read_only=True) as con:
         for table in ("runs", "engines", "verdicts", "timeline"):
             assert con.sql(f"select distinct run from {table}").fetchall() == [("a run",)]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [["compare", "older", "older", "--out", "out"], ["whatif", "older", "--set", "max_num_seqs=9"]],
+    ids=lambda call: call[0],
+)
+def test_an_analysis_of_another_version_is_one_line_and_status_2(capsys, tmp_path, monkeypatch, result, call):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "older").mkdir()
+    shutil.copy(result / "analysis.duckdb", tmp_path / "older")
+    with duckdb.connect("older/analysis.duckdb") as con:
+        con.execute("alter table core.requests rename column arrived_at to sent_at")
+    status, out, err = run(capsys, *call)
+    assert (status, out) == (2, "")
+    assert err.splitlines() == ["kvpressure: older/analysis.duckdb: made by another version of kvpressure; analyze its inputs again"]
 
 
 @pytest.mark.parametrize(("limit", "status"), [("warning", 1), ("critical", 1)])

@@ -280,3 +280,19 @@ def test_pressure_sources_give_each_length_its_share_of_the_pool(sql):
         prompt     256          1         0.5            0.91        0              0.0
     """
     )
+
+
+def test_a_replayed_latency_of_a_second_is_told_in_seconds(sql):
+    engine(sql)
+    preempted(sql)
+    sql.given(
+        "advice.replayed_effects",
+        """
+        engine  rank  figure       recorded  low     best    high
+        0       1     itl_p99_ms   90.0      20.0    30.0    40.0
+        0       1     ttft_p50_ms  400.0     1500.0  2438.0  3000.0
+    """,
+    )
+    ((effect, price),) = told(sql, "expected_effect", "trade_off")[:1]
+    assert "99th percentile between tokens from 90.0 to 30.0 ms (20.0 to 40.0)" in effect
+    assert "median time to first token from 0.4 to 2.4 s (1.5 to 3.0)" in price
