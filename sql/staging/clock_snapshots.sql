@@ -96,8 +96,9 @@ ends as (
 finished as (
     select
         source,
-        coalesce(sum(value) filter (where name in (select name from signals() where signal = 'finished')), 0) as finished,
-    from raw.metric_samples
+        coalesce(sum(value) filter (where counts.signal is not null), 0) as finished,
+    from raw.metric_samples as samples
+    left join (select distinct name, signal from signals() where signal = 'finished') as counts using (name)
     where at_utc is null and regexp_matches(name, '^(sglang|vllm):')
     group by source
 ),
