@@ -47,13 +47,28 @@ engines as (
     group by engines.engine, engines.engine_generation, engines.engine_kind, engines.engine_version, engines.first_seen_at, engines.last_seen_at
 ),
 
--- calm: what is left of an engine's observed time once every finding that matters is cut out
+-- scrapes so far apart that nobody knows what was between them; a log is silent where its engine is idle
+holes as (
+    select states.engine, states.sampled_at as window_start, states.next_at as window_end
+    from (
+        select engine, sampled_at, lead(sampled_at) over (partition by engine order by sampled_at) as next_at
+        from core.engine_states
+    ) as states
+    inner join engines using (engine)
+    where engines.origin = 'metrics' and seconds_between(sampled_at, next_at) > greatest(10, 3 * engines.step_s)
+),
+
+-- calm: what is left of an engine's observed time once every finding that matters is cut out, and every hole
 edges as (
     select engine, first_at as edge_at, 0 as opens from engines where samples > 0
     union all
     select engine, window_start as edge_at, 1 as opens from findings where matters
     union all
     select engine, window_end as edge_at, -1 as opens from findings where matters
+    union all
+    select engine, window_start as edge_at, 1 as opens from holes
+    union all
+    select engine, window_end as edge_at, -1 as opens from holes
     union all
     select engine, last_at as edge_at, 0 as opens from engines where samples > 0
 ),

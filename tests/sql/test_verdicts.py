@@ -85,6 +85,17 @@ def test_what_no_finding_that_matters_covers_is_healthy(sql):
     assert [row["verdict"] for row in sql.rows("advice.verdicts").dicts()] == ["queue_unknown"]
 
 
+@pytest.mark.parametrize(
+    ("origin", "windows"),
+    [("metrics", [("12:00:00", "12:00:30"), ("12:01:40", "12:02:10")]), ("log", [("12:00:00", "12:02:10")])],
+)
+def test_what_nobody_scraped_is_not_called_healthy(sql, origin, windows):
+    sampled(sql, seconds=[0, 10, 20, 30, 100, 110, 120], origin=origin)
+    rows = sql.rows("advice.verdicts").dicts()
+    assert sorted((f"{row['window_start']:%X}", f"{row['window_end']:%X}") for row in rows) == windows
+    assert {row["verdict"] for row in rows} == {"healthy"}
+
+
 def test_a_run_without_a_finding_is_healthy_however_short(sql):
     sampled(sql, seconds=[0], origin="log")
     [row] = sql.rows("advice.verdicts").dicts()
