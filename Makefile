@@ -27,7 +27,7 @@ demo: $(VENV)/.runtime
 	@$(BIN)/kvpressure analyze $(DEMO) --out out/demo
 
 test: $(VENV)/.dev test-tools
-	@$(BIN)/pytest -n 2
+	@$(BIN)/pytest -n 3 --dist worksteal  # on two cores: some wait for a server, a browser or a process
 
 drills: $(VENV)/.dev test-tools
 	@$(BIN)/pytest -n 2 -m drill

@@ -26,7 +26,7 @@ from pipelines.duck import MEMORY_LIMIT, beside, connect, literal
 from pipelines.intake import Intake
 from pipelines.lake import Lake
 from pipelines.models import Model, Run, make, models, set_variables, view
-from pipelines.storage import TEMPORARY, is_alive
+from pipelines.storage import TEMPORARY, is_alive, undisturbed
 
 Tell = Callable[[str], object]
 MOST_GAPS = 100_000_000  # of streams of clients: 200,000 answers of 500 chunks
@@ -185,6 +185,7 @@ def workplace(out: Path) -> Iterator[Path]:
     try:
         yield work
     finally:
-        shutil.rmtree(work, ignore_errors=True)
-        if is_new and not any(out.iterdir()):
-            out.rmdir()
+        with undisturbed():
+            shutil.rmtree(work, ignore_errors=True)
+            if is_new and not any(out.iterdir()):
+                out.rmdir()

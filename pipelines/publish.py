@@ -10,10 +10,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import signal
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from importlib.metadata import version
@@ -26,6 +23,7 @@ from parsers.columns import COLUMNS, TABLES
 from pipelines.duck import connect, literal
 from pipelines.lake import Lake
 from pipelines.models import Model, models
+from pipelines.storage import undisturbed
 
 DATABASE, SUMMARY, REPORT, TICKET, TABLES_FOLDER = "analysis.duckdb", "summary.json", "report.html", "summary.md", "tables"
 PICTURES = ("timeline.png", "timeline.svg")
@@ -75,7 +73,7 @@ def publish(lake: Lake, into: Path, *, anonymize: bool = False, has_report: bool
 
 def replace(made: Path, out: Path) -> None:
     """Move the artefacts in `made` to `out`, in an order that never lets a mixture look whole; Ctrl-C is heard after it."""
-    with _undisturbed():
+    with undisturbed():
         for name in (ORIGIN, DATABASE, SUMMARY, REPORT, TICKET, *PICTURES):
             (out / name).unlink(missing_ok=True)
         if (out / TABLES_FOLDER).exists():
@@ -83,23 +81,6 @@ def replace(made: Path, out: Path) -> None:
         for name in (TABLES_FOLDER, SUMMARY, *PICTURES, REPORT, TICKET, DATABASE, ORIGIN):
             if (made / name).exists():
                 (made / name).replace(out / name)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Keep SIGINT and SIGTERM back until the end of the block; only the main thread is sent them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held: list[int] = []
-    before = {each: signal.signal(each, lambda number, _: held.append(number)) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-    if held:
-        signal.raise_signal(held[0])
 
 
 def artefacts(folder: Path) -> list[str]:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -193,3 +195,20 @@ def is_alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Keep SIGINT and SIGTERM back until the end of the block; only the main thread is sent them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = {each: signal.signal(each, lambda number, _: held.append(number)) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if held:
+        signal.raise_signal(held[0])
