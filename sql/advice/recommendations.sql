@@ -41,8 +41,8 @@ moved as (
         effects.rank,
         figures.place,
         (effects.best > effects.recorded) = figures.is_more_better as is_better,
-        -- a second and more is told in seconds
-        if(unit = ' ms' and greatest(effects.recorded, effects.best) >= 1000, 1000, 1) as divisor,
+        -- seconds, where neither is less than one
+        if(unit = ' ms' and least(effects.recorded, effects.best) >= 1000, 1000, 1) as divisor,
         format(
             '{} from {} to {}{} ({} to {})',
             figures.name,
