@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 PIP_QUIET := --disable-pip-version-check --quiet
 PIP := $(BIN)/python -m pip $(PIP_QUIET)
 DEMO := sample_traces/vllm-0.32-preemption
+PORT ?= 3000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test drills oldest check format dev lock schema images test-tools clean
@@ -18,7 +19,7 @@ help:
 	@echo "make oldest  a part of the tests with the oldest versions of the dependencies that pyproject.toml allows"
 	@echo "make check   formatting, lint, types and dead code"
 	@echo "make format  let the formatter have its way"
-	@echo "make dev     the Dagster UI on http://127.0.0.1:3000"
+	@echo "make dev     the Dagster UI on http://127.0.0.1:$(PORT); make dev PORT=3001 for another port"
 	@echo "make lock    resolve the dependencies anew"
 	@echo "make schema  write the JSON Schema of summary.json from the models"
 	@echo "make images  take the README's pictures from the report of make demo"
@@ -53,7 +54,7 @@ format: $(VENV)/.dev
 
 dev: $(VENV)/.dev
 	@mkdir -p .dagster && cp pipelines/dagster.yaml .dagster/dagster.yaml
-	DAGSTER_HOME=$(CURDIR)/.dagster $(BIN)/dagster dev --host 127.0.0.1 --port 3000 --module-name pipelines.definitions
+	DAGSTER_HOME=$(CURDIR)/.dagster $(BIN)/dagster dev --host 127.0.0.1 --port $(PORT) --module-name pipelines.definitions
 
 schema: $(VENV)/.dev
 	@$(BIN)/python -m tests.summary_schema
@@ -99,6 +100,7 @@ $(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+	@echo "installing what development needs into $(VENV) (once)"
 	@$(PIP) install --requirement requirements-dev.lock
 	@touch $@
 

@@ -346,7 +346,7 @@ def _analyzed(path: Path, out: Path) -> Path:
 
 
 def _daily(arguments: argparse.Namespace) -> int:
-    from pipelines import cli_daily, config
+    from pipelines import cli_daily, config, fleet_report
 
     settings = config.load(arguments.config)
     engines = [settings.engine(name) for name in arguments.engine] or settings.fleet()
@@ -356,6 +356,8 @@ def _daily(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         report = cli_daily.run(settings, engines, days, fresh=arguments.fresh, tell=progress.tell)
     print("\n".join(report.lines()))
+    if settings.store.exists(page := fleet_report.name_of(max(days))):
+        print(f"Lake: {settings.store.url}\nReport: {settings.store.uri(page)}")
     for fault in report.faults:
         print(f"kvpressure: {printable(fault)}", file=sys.stderr)
     if report.faults:

@@ -148,6 +148,8 @@ def require_outside(output: Path, place: str) -> None:
 
 def answer(con: duckdb.DuckDBPyConnection, query: str, *, kind: str | None = None, output: Path | None = None) -> None:
     """Run a query, or a dot command that is one, and print its result, or write it to `output`."""
+    if query.lstrip().startswith(".") and not dot_query(query):
+        raise QueryError(f"{query.strip()}: not for a command line; `.tables` and `.schema TABLE` show what there is")
     table = run(con, dot_query(query) or query)
     kind = kind or FORMAT_OF_SUFFIX.get(output.suffix.lower() if output else "", "table")
     if kind == "parquet":
@@ -176,7 +178,7 @@ def run(con: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
     except duckdb.PermissionException as error:
         raise QueryError(f"not allowed here: {_first_line(error)}; this prompt reads one analysis and writes nothing") from error
     except duckdb.Error as error:
-        raise QueryError(f"{_first_line(error)}; `.tables` and `.schema TABLE` show what there is") from error
+        raise QueryError(f"{_with_hint(error)}; `.tables` and `.schema TABLE` show what there is") from error
 
 
 def _only_reads(statement: duckdb.Statement) -> bool:
@@ -188,8 +190,11 @@ def dot_query(line: str) -> str | None:
     """The query behind `.tables` and `.schema TABLE`; None for anything else."""
     word, *rest = line.split() or [""]
     if word == ".tables":
-        columns = "table_schema as schema, table_name as name, table_comment as holds"
-        return f"select {columns} from information_schema.tables order by all"
+        holds = "split_part(table_comment, '. ', 1)"  # its first sentence; duckdb_tables() has it all
+        return (
+            f"select table_schema as schema, table_name as name, {holds} as holds "
+            "from information_schema.tables order by table_schema <> 'main', schema, name"
+        )
     if word == ".schema" and rest:
         return (
             "select column_name as column, data_type as type, comment as holds from duckdb_columns() "
@@ -234,6 +239,12 @@ def _values(column: pa.ChunkedArray) -> list[object]:
 
 def _first_line(error: object) -> str:
     return str(error).partition("\n")[0].rstrip(".;")
+
+
+def _with_hint(error: duckdb.Error) -> str:
+    """The first line of an error, and which name DuckDB takes to have been meant."""
+    hints = (line for line in str(error).split("\n")[1:] if line.startswith(("Did you mean", "Candidate bindings")))
+    return "; ".join([_first_line(error), *(hint.rstrip(".;") for hint in hints)])
 
 
 class Prompt(cmd.Cmd):

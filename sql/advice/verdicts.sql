@@ -289,7 +289,14 @@ select
     summary,
     evidence,
     evidence_against,
-    missing,
+    case
+        -- what tells preemptions, where nothing did
+        when is_primary and verdict <> 'insufficient_evidence' and preemptions.engine is not null and preemptions.count_best is null
+            then list_concat(missing, what_to_record(engines.engine_kind, engines.engine_version)[1:1])
+        else missing
+    end as missing,
     peak_at,
 from chosen
+left join marts.preemptions using (engine)
+left join engines using (engine)
 order by engine, is_primary desc, severity desc, window_start, verdict
