@@ -272,7 +272,7 @@ SHOWN = {  # page -> texts on it
         "of all tokens were computed again after preemptions",
         "Failed",
     ),
-    "/assets/days/interactive/waste": ("Recomputed and refilled tokens", "interactive"),
+    "/assets/days/interactive/waste": ("What the GPU computed a second time", "interactive"),
 }
 
 
