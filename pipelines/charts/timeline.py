@@ -228,9 +228,8 @@ def draw(
 def _title(panel: Panel, known: Sequence[Series], rows: Sequence[Row]) -> list[alt.Chart]:
     """The panel's title line: with a key where it can hold several series, and a word where all of them are nothing."""
     some = {series.column for series in known if any(row[series.column] for row in rows)}
-    seen = [
-        series for series in known if series.column in some or series.mark != "stack"
-    ]  # a line of nothing is seen, an area is not
+    # a line of nothing is seen, an area is not
+    seen = [series for series in known if series.column in some or series.mark != "stack"]
     title = panel.title if some else f"{panel.title}: none"
     entries = [Entry(each.name, each.tone, "╌" if each.mark == "dashed" else "■") for each in seen or known]
     return header(title, entries if len(panel.series) > 1 else ())

@@ -256,9 +256,8 @@ def by_engine(rows: pl.DataFrame) -> Iterator[tuple[str, Iterator[Event]]]:
     """The events of `staging.kv_events`, engine by engine: of the pool it computes in, and of a hybrid model's first group."""
     rows = rows.filter(pl.col("medium").is_null() | pl.col("medium").str.to_uppercase().eq("GPU"))
     rows = rows.filter(pl.col("group_idx").fill_null(0) == pl.col("group_idx").fill_null(0).min().over("engine"))
-    rows = rows.unique(
-        ["engine", "published_at", "seq", "event_index"], maintain_order=True
-    )  # a replayed batch is the same batch
+    # a replayed batch is the same batch
+    rows = rows.unique(["engine", "published_at", "seq", "event_index"], maintain_order=True)
     for (engine,), of_engine in rows.sort("published_at", "seq", "event_index").group_by(["engine"], maintain_order=True):
         yield str(engine), events_of(of_engine.iter_rows(named=True))
 

@@ -49,13 +49,14 @@ engines as (
 
 -- scrapes so far apart that nobody knows what was between them; a log is silent where its engine is idle
 holes as (
-    select states.engine, states.sampled_at as window_start, states.next_at as window_end
-    from (
-        select engine, sampled_at, lead(sampled_at) over (partition by engine order by sampled_at) as next_at
-        from core.engine_states
-    ) as states
+    select
+        states.engine,
+        states.sampled_at as window_start,
+        lead(states.sampled_at) over (partition by states.engine order by states.sampled_at) as window_end,
+    from core.engine_states as states
     inner join engines using (engine)
-    where engines.origin = 'metrics' and seconds_between(sampled_at, next_at) > greatest(10, 3 * engines.step_s)
+    where engines.origin = 'metrics'
+    qualify seconds_between(window_start, window_end) > greatest(10, 3 * engines.step_s)
 ),
 
 -- calm: what is left of an engine's observed time once every finding that matters is cut out, and every hole
