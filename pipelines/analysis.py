@@ -11,8 +11,9 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -71,61 +72,99 @@ def analyze(  # noqa: PLR0913 - each by its name
     """
     sources = intake.find(paths, skip=out)
     tell("looking for what has changed")
-    made_of = origin.of(sources, run, anonymize=anonymize, has_report=has_report)
-    if made_of and not fresh and (kept := origin.kept(made_of, out)):
+    made_of = origin.begin(origin.inputs(sources), run, anonymize=anonymize, has_report=has_report)
+    may_be_kept = not fresh and (out / publish.ORIGIN).exists()  # else what they are is asked for at the end
+    if may_be_kept and (told := made_of()) and (kept := origin.kept(told, out)):
         return Analysis(out, kept["unread"], kept["rows"], is_unchanged=True)
     with workplace(out) as work:
         lake = Lake.of(work / "lake", run=run.name)
         read = intake.read_found(sources, lake, tell=tell)
         read.require_whole()
-        rows = read.rows | build(lake, run, tell=tell)
-        tell("writing the result")
+        result = work / "result"
+        result.mkdir()
         try:
-            publish.publish(lake, work / "result", anonymize=anonymize, has_report=has_report)
-            if made_of:
-                origin.written(made_of, work / "result", rows=rows, unread=read.unread)
-        except duckdb.Error as error:
+            rows = read.rows | build(lake, run, database=result / publish.DATABASE, tell=tell)
+            tell("writing the result")
+            publish.publish(lake, result, anonymize=anonymize, has_report=has_report)
+            if told := made_of():
+                origin.written(told, result, rows=rows, unread=read.unread)
+        except duckdb.Error as error:  # of what is made of the tables: a fault of theirs is an InputError by now
             fault = str(error).partition("\n")[0]
             raise InputError(f"{out}: the result cannot be written ({fault}); check the free space") from error
-        publish.replace(work / "result", out)
+        publish.replace(result, out)
     return Analysis(out, read.unread, rows)
 
 
-def build(lake: Lake, run: Run, *, tell: Tell = lambda _: None) -> dict[str, int]:
+def build(lake: Lake, run: Run, *, database: Path | None = None, tell: Tell = lambda _: None) -> dict[str, int]:
     """Make every table of the run from its raw tables; row count by table.
 
-    AT_ONCE of them are made side by side, each as soon as all it reads is there, each by one thread: the bytes are the same
-    whichever is ready first.
+    Where a `database` is to be made of them, each is copied there while others are made, always in the same order.
     """
     _require_comparable(lake)
     rows: dict[str, int] = {}
-    order = TopologicalSorter({model.name: set(model.reads) & models().keys() for model in models().values()})
-    order.prepare()
-    with connect() as con, ThreadPoolExecutor(AT_ONCE) as pool:
+    to_copy = deque(models().values())
+    with connect() as con:
         con.execute(f"set temp_directory = {literal(lake.store.folder / TEMPORARY)}")  # gone with the rest
         for table in TABLES:
             view(f"raw.{table}", lake=lake, con=con)
-        idle = [beside(con) for _ in range(AT_ONCE)]
-        for each in idle:
-            set_variables(each, run)
-        ready, making = deque(order.get_ready()), dict[Future[int], tuple[Model, duckdb.DuckDBPyConnection]]()
+        with publish.Database(beside(con), database, lake) if database else nullcontext() as copies:
+            for name, count in _made_side_by_side(con, lake, run, tell):
+                rows[name] = count
+                while copies and to_copy and to_copy[0].name in rows:
+                    copies.take(to_copy.popleft())
+    return {name: rows[name] for name in models()}
+
+
+def _made_side_by_side(con: duckdb.DuckDBPyConnection, lake: Lake, run: Run, tell: Tell) -> Iterator[tuple[str, int]]:
+    """Each table's name and row count, as soon as it is made.
+
+    AT_ONCE of them are made at a time, each as soon as all it reads is there, first those that most wait for, each by one thread:
+    the bytes are the same whichever is ready first.
+    """
+    order = TopologicalSorter({model.name: set(model.reads) & models().keys() for model in models().values()})
+    order.prepare()
+    idle = [beside(con) for _ in range(AT_ONCE)]
+    for each in idle:
+        set_variables(each, run)
+    ready, making = set(order.get_ready()), dict[Future[int], tuple[Model, duckdb.DuckDBPyConnection]]()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
             while ready or making:
                 while ready and idle:
-                    model, own = models()[ready.popleft()], idle.pop()
+                    model, own = models()[max(ready, key=_awaited)], idle.pop()
+                    ready.remove(model.name)
                     tell(f"computing {model.name}")
-                    making[pool.submit(make, model, lake=lake, con=own, run=run)] = model, own
+                    making[pool.submit(_make, model, lake=lake, con=own, run=run)] = model, own
                 for done in wait(making, return_when=FIRST_COMPLETED).done:
                     model, own = making.pop(done)
-                    rows[model.name] = _made(model, done)
-                    view(model.name, lake=lake, con=con)
+                    yield model.name, _made(model, done)
                     idle.append(own)
                     order.done(model.name)
-                ready.extend(order.get_ready())
+                ready.update(order.get_ready())
         finally:
             for _, own in making.values():  # a fault, or an end from outside: nobody wants the others any more
                 own.interrupt()
-    return {name: rows[name] for name in models()}
+
+
+def _make(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run: Run) -> int:
+    """Make one table, and let those after it read it."""
+    rows = make(model, lake=lake, con=con, run=run)
+    view(model.name, lake=lake, con=con)
+    return rows
+
+
+def _awaited(name: str) -> tuple[int, str]:
+    """How long a chain of tables waits for this one."""
+    return chains()[name], name
+
+
+@cache
+def chains() -> dict[str, int]:
+    """For each table, how many must be made one after the other from it on."""
+    lengths: dict[str, int] = {}
+    for model in reversed(models().values()):
+        lengths[model.name] = 1 + max((lengths[each.name] for each in models().values() if model.name in each.reads), default=0)
+    return lengths
 
 
 def _require_comparable(lake: Lake) -> None:

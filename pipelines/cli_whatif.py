@@ -159,8 +159,7 @@ def _analyzed(paths: Sequence[Path], run: Run, folder: Path, tell: Tell) -> tupl
     """The inputs, analyzed: lake and database."""
     lake = Lake.of(folder / "lake", run=run.name)
     read(paths, lake, tell=tell).require_whole()
-    build(lake, run, tell=tell)
-    publish.write_database(lake, folder / publish.DATABASE)
+    build(lake, run, database=folder / publish.DATABASE, tell=tell)
     return lake, folder / publish.DATABASE
 
 

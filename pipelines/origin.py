@@ -12,13 +12,15 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from stat import S_ISREG
+from threading import Thread
 from typing import Any
 
 from parsers import Source
@@ -38,23 +40,54 @@ MADE_BY = (
     "zstandard",
 )  # besides our own source
 SCHEMA_VERSION = 1
+PIECE_BYTES = 1 << 20
 
 Origin = dict[str, Any]
 
 
-def of(sources: Iterable[Source], run: Run, *, anonymize: bool, has_report: bool) -> Origin | None:
-    """The origin of a result that is made of these; None where an input cannot be told to be the same again, such as a pipe."""
-    inputs = []
-    for source in sources:
-        parts = [*source.earlier, source] if isinstance(source, RotatedSource) else [source]
-        for part in parts:
-            content = _hash_of_input(part.path)
-            if content is None:
-                return None
-            inputs.append({"source": source.name, "path": str(part.path), "content": content})
+@dataclass(frozen=True)
+class Input:
+    """A file as it was before anything was read of it; None for the size of one that is no plain file, such as a pipe."""
+
+    source: str
+    path: Path
+    size: int | None
+
+
+def inputs(sources: Iterable[Source]) -> list[Input]:
+    """The files of an analysis that is about to begin."""
+    parts = [(source, [*source.earlier, source] if isinstance(source, RotatedSource) else [source]) for source in sources]
+    return [Input(source.name, part.path, _size(part.path)) for source, of_source in parts for part in of_source]
+
+
+def of(inputs: Iterable[Input], run: Run, *, anonymize: bool, has_report: bool) -> Origin | None:
+    """The origin of a result that is made of these; None where an input cannot be told to be the same again."""
+    told_inputs = []
+    for each in inputs:
+        content = _hash_of_input(each)
+        if content is None:
+            return None
+        told_inputs.append({"source": each.source, "path": str(each.path), "content": content})
     options = asdict(run) | {"anonymize": anonymize, "has_report": has_report}
-    told = {"schema_version": SCHEMA_VERSION, "code": code_version(), "options": options, "inputs": inputs}
+    told = {"schema_version": SCHEMA_VERSION, "code": code_version(), "options": options, "inputs": told_inputs}
     return json.loads(json.dumps(told))
+
+
+def begin(inputs: Sequence[Input], run: Run, *, anonymize: bool, has_report: bool) -> Callable[[], Origin | None]:
+    """`of`, told when it is asked for: looked for meanwhile, while the inputs are read, and given up where the process ends.
+
+    An input that grows is taken as it was at first, so that the next look finds it changed.
+    """
+    found: Future[Origin | None] = Future()
+
+    def look() -> None:
+        try:
+            found.set_result(of(inputs, run, anonymize=anonymize, has_report=has_report))
+        except BaseException as fault:  # noqa: BLE001 - raised where it is asked for
+            found.set_exception(fault)
+
+    Thread(target=look, daemon=True).start()
+    return found.result
 
 
 def written(origin: Origin, folder: Path, *, rows: Mapping[str, int], unread: Iterable[str]) -> None:
@@ -87,11 +120,26 @@ def code_version() -> str:
     return f"{source_hash(['parsers', 'sql', 'pipelines'])}-{made_by}"
 
 
-def _hash_of_input(path: Path) -> str | None:
+def _size(path: Path) -> int | None:
     try:
-        return _hash(path) if S_ISREG(path.stat().st_mode) else None
+        status = path.stat()
     except OSError:
         return None
+    return status.st_size if S_ISREG(status.st_mode) else None
+
+
+def _hash_of_input(each: Input) -> str | None:
+    if each.size is None:
+        return None
+    digest, left = _digest(), each.size
+    try:
+        with each.path.open("rb") as file:
+            while left and (piece := file.read(min(left, PIECE_BYTES))):
+                digest.update(piece)
+                left -= len(piece)
+    except OSError:
+        return None
+    return digest.hexdigest()
 
 
 def _hash_of(told: Origin) -> str:
@@ -100,4 +148,8 @@ def _hash_of(told: Origin) -> str:
 
 def _hash(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        return hashlib.file_digest(file, _digest).hexdigest()
+
+
+def _digest() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=16)

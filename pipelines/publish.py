@@ -11,11 +11,12 @@ import json
 import math
 import shutil
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 
@@ -55,18 +56,19 @@ _JSON_TYPES: Mapping[str, dict[str, Any]] = {
 
 
 def publish(lake: Lake, into: Path, *, anonymize: bool = False, has_report: bool = True) -> None:
-    """Make the artefacts of the lake's run in the folder `into`, which must be empty or not exist.
+    """Make the artefacts of the lake's run in the folder `into`, which must be empty or not exist, or hold the run's database.
 
     `anonymize` replaces names, ids, hosts and paths in what is made to be shown, the report and the Markdown summary; the tables
     and `summary.json` keep them. Without a report nothing is drawn or worded: no page, no pictures, no Markdown.
     """
     (into / TABLES_FOLDER).mkdir(parents=True)
-    write_database(lake, into / DATABASE)
+    if not (into / DATABASE).exists():
+        write_database(lake, into / DATABASE)
     for model in published():
         shutil.copyfile(lake.path(model.name), into / TABLES_FOLDER / f"{model.table}.parquet")
     with duckdb.connect(str(into / DATABASE), read_only=True) as con:
         con.execute("set timezone = 'UTC'")
-        (into / SUMMARY).write_text(json.dumps(summary(con), indent=1, ensure_ascii=False) + "\n")
+        (into / SUMMARY).write_text(as_text(summary(con)))
     if has_report:
         write_report(into / DATABASE, into, anonymize=anonymize)
 
@@ -95,29 +97,55 @@ def published() -> list[Model]:
 
 
 def write_database(lake: Lake, path: Path) -> None:
-    """One self-contained DuckDB file: marts and advice in `main`, core in `core`, the inputs in `sources`; all commented."""
-    with connect(has_macros=False) as con:
+    """The database of a run whose tables are all there."""
+    with connect(has_macros=False) as con, Database(con, path, lake) as database:
+        for model in models().values():
+            database.take(model)
+
+
+class Database:
+    """One self-contained DuckDB file: marts and advice in `main`, core in `core`, the inputs in `sources`; all commented.
+
+    Tables are copied in the order in which they are taken, by a thread of its own, so that whoever makes them goes on meanwhile.
+    It is whole when the context manager is left; duckdb.Error where it could not be written. The connection is for this alone.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, path: Path, lake: Lake) -> None:
+        self._con, self._lake = con, lake
         con.execute(f"attach {literal(path)} as analysis (storage_version '{STORAGE_VERSION}')")
         con.execute("begin")  # one transaction: each of the thousand statements in its own would be written to a log first
         con.execute("create schema analysis.core")
-        for model in models().values():
-            if model.layer in ("core", "marts", "advice"):
-                table = f"analysis.core.{model.table}" if model.layer == "core" else f"analysis.{model.table}"
-                _copy(con, lake.path(model.name), table, comment=model.purpose, columns=model.columns)
+        self._thread, self._copies = ThreadPoolExecutor(1), list[Future[None]]()
         meanings = [(name, COLUMNS[name].meaning) for name in TABLES["sources"]]
         purpose = "The files given: one row each, with what became of its lines."
-        _copy(con, lake.path("raw.sources"), "analysis.sources", comment=purpose, columns=meanings)
-        con.execute("commit")
-        con.execute("detach analysis")
+        self._copy("raw.sources", "analysis.sources", comment=purpose, columns=meanings)
 
+    def take(self, model: Model) -> None:
+        """Copy the model's table, which is there and will not change, where it is one that a reader meets."""
+        if model.layer in ("core", "marts", "advice"):
+            table = f"analysis.core.{model.table}" if model.layer == "core" else f"analysis.{model.table}"
+            self._copy(model.name, table, comment=model.purpose, columns=model.columns)
 
-def _copy(con: duckdb.DuckDBPyConnection, file: Path, table: str, *, comment: str, columns: Iterable[tuple[str, str]]) -> None:
-    statements = [
-        f"create table {table} as from read_parquet({literal(file)}, hive_partitioning = false)",
-        f"comment on table {table} is {literal(comment)}",
-        *(f'comment on column {table}."{column}" is {literal(meaning)}' for column, meaning in columns),
-    ]
-    con.execute("; ".join(statements))
+    def _copy(self, made: str, table: str, *, comment: str, columns: Iterable[tuple[str, str]]) -> None:
+        statements = [
+            f"create table {table} as from read_parquet({literal(self._lake.path(made))}, hive_partitioning = false)",
+            f"comment on table {table} is {literal(comment)}",
+            *(f'comment on column {table}."{column}" is {literal(meaning)}' for column, meaning in columns),
+        ]
+        self._copies.append(self._thread.submit(lambda: self._con.execute("; ".join(statements)) and None))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if failed:
+            self._con.interrupt()
+        self._thread.shutdown(cancel_futures=failed is not None)
+        if failed is None:
+            for copy in self._copies:
+                copy.result()
+            self._con.execute("commit")
+            self._con.execute("detach analysis")
 
 
 def summary(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
@@ -125,6 +153,17 @@ def summary(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     have = {name for (name,) in con.sql("select table_name from duckdb_tables() where schema_name = 'main'").fetchall()}
     tables = {table: plain(con.sql(f"from {table}").to_arrow_table().to_pylist()) for table in CONTRACT_TABLES if table in have}
     return {"schema_version": SCHEMA_VERSION, "kvpressure_version": version("kvpressure"), **tables}
+
+
+def as_text(told: Mapping[str, Any]) -> str:
+    """A summary as JSON, each row of a table on a line of its own: for people, for `grep`, and written fast."""
+
+    def of(value: Any) -> str:
+        if not isinstance(value, list) or not value:
+            return json.dumps(value, ensure_ascii=False)
+        return "[\n  " + ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in value) + "\n ]"
+
+    return "{\n " + ",\n ".join(f"{json.dumps(key)}: {of(value)}" for key, value in told.items()) + "\n}\n"
 
 
 def summary_schema(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def test_options_program_and_libraries_count(again, monkeypatch):
 def test_a_result_that_is_not_whole_is_not_trusted(first, tmp_path, file, damage):
     shutil.copytree(first / "out", tmp_path / "out")
     sources = analysis.intake.find([first / "run"], skip=tmp_path / "out")
-    made_of = origin.of(sources, Run("run"), anonymize=False, has_report=False)
+    made_of = origin.of(origin.inputs(sources), Run("run"), anonymize=False, has_report=False)
     assert made_of
     assert origin.kept(made_of, tmp_path / "out")
     path = tmp_path / "out" / file
@@ -93,7 +93,7 @@ def test_a_result_that_is_not_whole_is_not_trusted(first, tmp_path, file, damage
 def test_a_table_too_many_is_of_another_result(first, tmp_path):
     shutil.copytree(first / "out", tmp_path / "out")
     shutil.copyfile(tmp_path / "out/tables/verdicts.parquet", tmp_path / "out/tables/older.parquet")
-    made_of = origin.of(analysis.intake.find([first / "run"]), Run("run"), anonymize=False, has_report=False)
+    made_of = origin.of(origin.inputs(analysis.intake.find([first / "run"])), Run("run"), anonymize=False, has_report=False)
     assert made_of
     assert not origin.kept(made_of, tmp_path / "out")
 
@@ -116,7 +116,7 @@ pathlib.Path.replace = killed
 publish.replace(pathlib.Path({str(tmp_path / "made")!r}), pathlib.Path({str(tmp_path / "out")!r}))
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, check=False)
-    made_of = origin.of(analysis.intake.find([first / "run"]), Run("run"), anonymize=False, has_report=False)
+    made_of = origin.of(origin.inputs(analysis.intake.find([first / "run"])), Run("run"), anonymize=False, has_report=False)
     assert done.returncode == -9
     assert made_of
     assert not origin.kept(made_of, tmp_path / "out")
@@ -134,6 +134,24 @@ def test_the_caller_hears_the_same_and_that_nothing_was_made(tmp_path, capsys):
     assert "unchanged" not in said[0].err
 
 
+def test_what_came_after_the_reading_began_is_told_by_the_next_look(tmp_path):
+    """A file that grows while it is read: its hash is that of what it was, whether the reader met the rest or not."""
+    log = tmp_path / "log"
+    log.write_bytes(b"a line\n")
+    before = origin.inputs([analysis.intake.Source(log, "log")])
+    told = origin.of(before, Run("run"), anonymize=False, has_report=False)
+    with log.open("ab") as file:
+        file.write(b"one more\n")
+    assert origin.of(before, Run("run"), anonymize=False, has_report=False) == told
+    now = origin.inputs([analysis.intake.Source(log, "log")])
+    assert origin.of(now, Run("run"), anonymize=False, has_report=False) != told
+
+
 def test_a_pipe_is_never_the_same_again(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    assert origin.of([analysis.intake.Source(tmp_path / "pipe", "pipe")], Run("run"), anonymize=False, has_report=False) is None
+    assert (
+        origin.of(
+            origin.inputs([analysis.intake.Source(tmp_path / "pipe", "pipe")]), Run("run"), anonymize=False, has_report=False
+        )
+        is None
+    )
