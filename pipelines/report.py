@@ -182,7 +182,7 @@ def _queued(data: Data) -> Number:
     is_told = queues.is_watched(data)
     if not rows:
         value = duration(0) if is_told else language.NOT_KNOWN
-        return Number("With a queue", QUEUEING, value, remarks=[] if is_told else ["No input shows the waiting queue."])
+        return Number("With a queue", QUEUEING, value, remarks=[] if is_told else ["No input shows the queue over time."])
     remarks = [f"{language.word(language.QUEUE_CAUSES, row['cause']).name}: {duration(row['seconds'])}" for row in rows[:3]]
     return Number("With a queue", QUEUEING, duration(total(rows, "seconds")), remarks=remarks)
 

@@ -26,7 +26,8 @@ TABLES: dict[str, str] = {
     "engines": (
         "run varchar, engine varchar, engine_kind varchar, engine_version varchar, model varchar, kv_capacity_tokens bigint, "
         "block_size bigint, max_num_seqs bigint, max_num_seqs_source varchar, max_num_batched_tokens bigint, "
-        "max_model_len bigint, prefix_caching boolean, kv_connector varchar, tensor_parallel_size bigint"
+        "max_model_len bigint, prefix_caching boolean, kv_connector varchar, tensor_parallel_size bigint, "
+        "first_seen_at timestamptz, last_seen_at timestamptz"
     ),
     "timeline": (
         "run varchar, engine varchar, bucket_at timestamptz, bucket_s double, running double, waiting double, deferred double, "

@@ -295,11 +295,12 @@ def clock(at: datetime | None) -> str:
 
 
 def window(start: datetime | None, end: datetime | None) -> str:
-    """13:09:42 to 13:10:05, with dates where it spans midnight."""
+    """13:09:42 to 13:10:05, with dates where it spans midnight; 13:09:42 alone where it is an instant."""
     if start is None or end is None:
         return NOT_KNOWN
     form = "%H:%M:%S" if start.date() == end.date() else "%d %b %H:%M:%S"
-    return f"{start.strftime(form)} to {end.strftime(form)}"
+    told = list(dict.fromkeys((start.strftime(form), end.strftime(form))))
+    return " to ".join(told)
 
 
 def finite(value: Any) -> Any:

@@ -51,9 +51,13 @@ def figure(data: Data) -> Figure:
 
 
 def is_watched(data: Data) -> bool:
-    """Whether any input shows the waiting queue, so that none seen means there was none."""
+    """Whether any input shows the waiting queue for longer than an instant, so that none seen means there was none."""
     return bool(
-        data.rows("select 1 as one from queue_time union select 1 as one from timeline where waiting is not null limit 1")
+        data.rows(
+            "select 1 as one from queue_time where seconds is not null "
+            "union select 1 as one from timeline left join engines using (engine) "
+            "where waiting is not null and (first_seen_at = last_seen_at) is not true limit 1"
+        )
     )
 
 

@@ -390,7 +390,8 @@ def _measured(tables: Mapping[str, pl.DataFrame], clients: Sequence[Client], chu
         low, best, high = (_sum(of_engines[column]) for column in columns)
         if best is not None:
             found[name] = Measured(low if low is not None else best, best, high if high is not None else best)
-    if "queue_s" not in found and tables["core.engine_states"]["waiting"].is_not_null().any():
+    states = tables["core.engine_states"]
+    if "queue_s" not in found and (states["waiting"].is_not_null() & (states["scrape_s"] > 0)).any():
         found["queue_s"] = Measured(0.0, 0.0, 0.0)
     records = [each for client in clients for each in client.records]
     ttft = sorted(each.first_token_s - each.arrived_s for each in records)

@@ -26,6 +26,8 @@ with facts as (
         engines.engine_generation,
         engines.engine_kind,
         seconds_between(facts.window_start, facts.window_end) as window_s,
+        facts.seconds = 0 as is_instant, -- one sample alone showed it
+        ratio(facts.mean_waiting, facts.mean_waiting + facts.mean_running) as waiting_share,
     from marts.spell_facts as facts
     left join core.engines using (engine)
 ),
@@ -155,7 +157,10 @@ queueing as (
         coalesce(
             delay_severity(ratio(facts.queued_s, facts.queued_requests), ratio(facts.queued_s, facts.e2e_s)),
             -- no histogram: by how many of those in the house wait, and for how long they have
-            delay_severity(facts.seconds / 10, ratio(facts.mean_waiting, facts.mean_waiting + facts.mean_running))
+            case
+                when facts.is_instant then instant_severity(facts.waiting_share)
+                else delay_severity(facts.seconds / 10, facts.waiting_share)
+            end
         ) as severity,
         case facts.verdict
             when 'queue_max_num_seqs' then case facts.max_num_seqs_source when 'argument' then 0.95 else 0.75 end
@@ -163,29 +168,39 @@ queueing as (
             when 'queue_deferred' then 0.9
             when 'queue_token_budget' then 0.7
             else 0.5
-        end as confidence,
-        format(
-            'Requests waited for {}{}: {:.0f} on average beside {:.0f} running, for {}{}.',
-            case facts.verdict
-                when 'queue_max_num_seqs' then 'one of the ' || coalesce(facts.max_num_seqs::varchar, '') || ' batch slots (max_num_seqs)'
-                when 'queue_kv_capacity' then 'room in the KV pool'
-                when 'queue_token_budget' then 'a share of the step''s token budget (max_num_batched_tokens)'
-                when 'queue_deferred' then 'something other than capacity (a LoRA slot, remote KV or a grammar)'
-                else 'a cause the inputs do not tell'
-            end,
-            case when facts.verdict = 'queue_max_num_seqs' and facts.max_kv_usage_ratio < 0.8 then ' while the KV pool had room' else '' end,
-            facts.mean_waiting,
-            facts.mean_running,
-            spoken_duration(facts.seconds),
-            case
-                when facts.verdict = 'queue_kv_capacity' and round(facts.preemptions) > 0
-                    then format('; {:.0f} of them had been running and waited to run again', facts.preemptions)
-                else ''
-            end
-        ) as summary,
+        end * case when facts.is_instant then 0.5 else 1 end as confidence,
+        case facts.verdict
+            when 'queue_max_num_seqs' then 'one of the ' || coalesce(facts.max_num_seqs::varchar, '') || ' batch slots (max_num_seqs)'
+            when 'queue_kv_capacity' then 'room in the KV pool'
+            when 'queue_token_budget' then 'a share of the step''s token budget (max_num_batched_tokens)'
+            when 'queue_deferred' then 'something other than capacity (a LoRA slot, remote KV or a grammar)'
+            else 'a cause the inputs do not tell'
+        end
+        || case when facts.verdict = 'queue_max_num_seqs' and facts.max_kv_usage_ratio < 0.8 then ' while the KV pool had room' else '' end as waited_for,
+        case
+            when facts.is_instant then format(
+                'At the one instant seen, {:.0f} requests waited for {}, beside {:.0f} running.',
+                facts.mean_waiting, waited_for, facts.mean_running
+            )
+            else format(
+                'Requests waited for {}: {:.0f} on average beside {:.0f} running, for {}{}.',
+                waited_for,
+                facts.mean_waiting,
+                facts.mean_running,
+                spoken_duration(facts.seconds),
+                case
+                    when facts.verdict = 'queue_kv_capacity' and round(facts.preemptions) > 0
+                        then format('; {:.0f} of them had been running and waited to run again', facts.preemptions)
+                    else ''
+                end
+            )
+        end as summary,
         sentences([
-            format('Up to {} requests waited; {} ran at most.', facts.max_waiting, facts.max_running),
-            format('KV usage between samples was {:.0f} % on average, {:.0f} % at most.', 100 * facts.mean_kv_usage_ratio, 100 * facts.max_kv_usage_ratio),
+            case when not facts.is_instant then format('Up to {} requests waited; {} ran at most.', facts.max_waiting, facts.max_running) end,
+            case
+                when facts.is_instant then format('KV usage was {:.0f} %.', 100 * facts.max_kv_usage_ratio)
+                else format('KV usage between samples was {:.0f} % on average, {:.0f} % at most.', 100 * facts.mean_kv_usage_ratio, 100 * facts.max_kv_usage_ratio)
+            end,
             case facts.max_num_seqs_source
                 when 'argument' then format('max_num_seqs is {} (the engine''s own arguments).', facts.max_num_seqs)
                 when 'inferred' then format('The running count stays at {}: taken for max_num_seqs, which no input states.', facts.max_num_seqs)
@@ -201,11 +216,13 @@ queueing as (
             case when facts.preemptions = 0 and facts.verdict = 'queue_kv_capacity' then 'No preemption was counted: the pool is full, but nobody who ran was stopped.' end,
         ]) as evidence,
         sentences([
+            case when facts.is_instant then only_an_instant() end,
             case when facts.verdict = 'queue_kv_capacity' and facts.preemptions > 0 then format('{:.0f} of the waiting were preempted requests, waiting again.', facts.preemptions) end,
             case when facts.verdict = 'queue_token_budget' then 'Token-budget waits are told by exclusion: slots and pool had room and prompts were being worked off.' end,
         ]) as evidence_against,
         sentences([
             case
+                when facts.is_instant then a_second_look()
                 when facts.queued_requests is not null then null
                 when facts.engine_kind = 'sglang' then 'How long each request waited, first and again: --export-metrics-to-file.'
                 when facts.engine_kind = 'llamacpp' then 'How long each request waited: llama.cpp says so nowhere; keep the clients'' results.'
@@ -410,14 +427,14 @@ uneven as (
         facts.window_end,
         facts.peak_at,
         100 * sqrt(1 - ratio(loads.mean_running, loads.running)) * 0.7 as severity,
-        0.85 as confidence,
+        case when facts.is_instant then 0.4 else 0.85 end as confidence,
         format(
             'The load is uneven: this engine runs {:.0f} requests where the {} engines run {:.1f} on average and one only {:.0f}.',
             loads.running, loads.ranks, loads.mean_running, loads.least_running
         ) as summary,
-        [format('Held for {} of the time observed.', spoken_duration(facts.seconds))] as evidence,
-        []::varchar[] as evidence_against,
-        []::varchar[] as missing,
+        case when facts.is_instant then [] else [format('Held for {} of the time observed.', spoken_duration(facts.seconds))] end as evidence,
+        case when facts.is_instant then [only_an_instant()] else [] end as evidence_against,
+        case when facts.is_instant then [a_second_look()] else [] end as missing,
     from facts
     left join (
         select

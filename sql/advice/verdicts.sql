@@ -98,6 +98,11 @@ quiet as (
             seconds_between(depths.edge_at, depths.next_edge_at) >= greatest(10, 3 * engines.step_s)
             or not exists (from findings where findings.engine = depths.engine)
         )
+    union all
+    -- a lone sample: an instant, with no time before or after it
+    select engine, first_at as window_start, last_at as window_end, origin
+    from engines
+    where samples = 1 and not exists (from findings where findings.matters and findings.engine = engines.engine)
 ),
 
 -- made first, or every state would be compared with every window
@@ -135,8 +140,12 @@ healthy as (
         window_end,
         window_start as peak_at,
         0.0 as severity,
-        case when origin = 'metrics' then 0.9 else 0.6 end as confidence,
+        case when origin = 'metrics' then 0.9 else 0.6 end * case when window_s = 0 then 0.5 else 1 end as confidence,
         case
+            when window_s = 0 and max_waiting > 0
+                then format('At the one instant seen, {} waited beside {} running.', max_waiting, max_running)
+            when window_s = 0 and max_running > 0 then 'At the one instant seen, nobody waited.'
+            when window_s = 0 then 'At the one instant seen, the engine was idle.'
             when max_running > 0
                 then format('No pressure for {}: nothing waited long, nobody was interrupted.', spoken_duration(window_s))
             else format('Idle for {}.', spoken_duration(window_s))
@@ -145,8 +154,8 @@ healthy as (
             format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
             format('{} requests running at most, {} waiting.', max_running, max_waiting),
         ]) as evidence,
-        []::varchar[] as evidence_against,
-        []::varchar[] as missing,
+        case when window_s = 0 then [only_an_instant()] else [] end as evidence_against,
+        case when window_s = 0 then [a_second_look()] else [] end as missing,
     from calm
 ),
 
@@ -234,6 +243,16 @@ blind as (
         )
 ),
 
+-- of an engine seen at one instant: what its counter has come to, since whenever it started
+counted as (
+    select samples.engine, sum(samples.value)::bigint as preemptions
+    from staging.metric_samples as samples
+    inner join signals() as signals using (name)
+    inner join engines using (engine)
+    where signals.signal = 'preemptions' and engines.samples = 1
+    group by samples.engine
+),
+
 told as (
     from findings
     union all by name
@@ -288,7 +307,11 @@ select
     confidence::double as confidence,
     is_primary,
     summary,
-    evidence,
+    case
+        when is_primary and counted.preemptions is not null
+            then list_append(evidence, format('The engine has counted {} since it started.', case counted.preemptions when 0 then 'no preemption' when 1 then 'one preemption' else spoken_count(counted.preemptions) || ' preemptions' end))
+        else evidence
+    end as evidence,
     evidence_against,
     case
         -- what tells preemptions, where nothing did
@@ -300,4 +323,5 @@ select
 from chosen
 left join marts.preemptions using (engine)
 left join engines using (engine)
+left join counted using (engine)
 order by engine, is_primary desc, severity desc, window_start, verdict

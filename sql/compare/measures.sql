@@ -20,7 +20,7 @@ repeated as (
     having count(tokens_best) = count(*)
 ),
 
--- 0 only where the queue was seen at all
+-- 0 only where the queue was seen at all, and for longer than an instant
 queued as (
     select
         concat('queue_', causes.cause, '_s') as measure,
@@ -29,7 +29,7 @@ queued as (
         low as high,
     from (values ('kv_capacity'), ('max_num_seqs')) as causes(cause)
     left join queue_time using (cause)
-    where exists (from core.engine_states where waiting is not null)
+    where exists (from core.engine_states where waiting is not null and scrape_s > 0)
     group by causes.cause
 ),
 

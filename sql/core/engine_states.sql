@@ -3,7 +3,8 @@
 -- SGLang's gauges only repeat its last batch line, late: its log goes before them. A hybrid model has several pools; the fullest
 -- of them is the one that binds.
 --
--- A sample stands for the time to the next one, at most three usual steps (a longer silence is a hole, not a state).
+-- A sample stands for the time to the next one, at most three usual steps (a longer silence is a hole, not a state); a lone one is an
+-- instant, and stands for no time.
 --
 -- grain: engine, sampled_at
 -- column: engine         | Engine observed.
@@ -13,7 +14,7 @@
 -- column: deferred       | Waiting ones that capacity alone would not admit; NULL where not exported.
 -- column: kv_usage_ratio | Share of the KV pool held by active requests; NULL where not exported.
 -- column: origin         | metrics or log.
--- column: scrape_s       | Seconds this sample stands for.
+-- column: scrape_s       | Seconds this sample stands for; 0 for a lone one.
 -- check:  scrape_s >= 0 | Samples are in order.
 with logged as (
     select engine from staging.engine_samples where running is not null and sampled_at is not null group by engine
@@ -95,8 +96,8 @@ select
     stepped.deferred::bigint as deferred,
     stepped.kv_usage_ratio,
     stepped.origin,
-    -- a lone sample stands for the interval its line or scrape usually has
-    coalesce(least(stepped.step_s, 3 * usual.step_s), usual.step_s, case stepped.origin when 'log' then 10 else 15 end) as scrape_s,
+    -- the last one for a usual step: least() would pass over its NULL
+    coalesce(if(stepped.step_s is null, usual.step_s, least(stepped.step_s, 3 * usual.step_s)), 0) as scrape_s,
 from stepped
 left join usual using (engine)
 order by engine, sampled_at

@@ -23,3 +23,9 @@ create or replace macro what_to_record(engine_kind, engine_version) as list_filt
     ],
     lambda sentence: sentence is not null
 );
+
+-- What one sample alone (a /metrics page, a statistics line) cannot show, and what would.
+create or replace macro only_an_instant() as
+    'One sample is one instant: how long it was so, and how often anybody was interrupted, it does not show.';
+create or replace macro a_second_look() as
+    'Two samples at least (a second /metrics page, a longer log): counts, rates and durations are what changes from one to the next.';

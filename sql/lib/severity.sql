@@ -9,6 +9,9 @@ create or replace macro felt(seconds_per_request) as
 create or replace macro delay_severity(seconds_per_request, share_of_time) as
     100 * felt(seconds_per_request) * sqrt(clamp(share_of_time, 0, 1));
 
+-- A delay that one sample alone shows for this share of the requests: nobody knows how long it lasted, so the middle of what it can be.
+create or replace macro instant_severity(share_of_requests) as 50 * sqrt(clamp(share_of_requests, 0, 1));
+
 -- Preempted work: preemptions per request served (0.07 is mild, 1 is thrash), or the share of all computed tokens that were
 -- computed before (a quarter of the machine repeated is as bad as it gets in practice), whichever is worse.
 create or replace macro preemption_severity(preemptions_per_request, repeated_share) as

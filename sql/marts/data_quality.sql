@@ -137,6 +137,7 @@ cut_short as (
     from core.engine_states as states
     where states.origin = 'metrics'
         and states.running > 0
+        and states.scrape_s > 0 -- of a lone scrape nothing is counted at all
         and states.sampled_at = (select max(last.sampled_at) from core.engine_states as last where last.engine = states.engine)
 ),
 

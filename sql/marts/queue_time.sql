@@ -8,11 +8,11 @@
 -- column: run             | The analyzed run.
 -- column: engine          | Engine.
 -- column: cause           | max_num_seqs, kv_capacity, token_budget, deferred or unknown.
--- column: seconds         | Wall seconds with a non-empty queue for that cause, preempted requests that wait again included.
+-- column: seconds         | Wall seconds with a non-empty queue for that cause, preempted requests that wait again included; NULL where one sample alone shows it.
 -- column: request_seconds | Seconds waited before the first run, summed over requests.
 -- check:  seconds >= 0 | Durations.
 with waited as (
-    select engine, cause, sum(scrape_s) as seconds, sum(scrape_s * waiting) as waiting_seconds
+    select engine, cause, nullif(sum(scrape_s), 0) as seconds, sum(scrape_s * waiting) as waiting_seconds
     from core.queue_states
     group by all
 ),

@@ -1,11 +1,11 @@
-"""Inputs that are read and show no engine's load: the answer is that it cannot be told, why, and what to do."""
+"""Inputs that show no engine's load, or one instant of it: the answer says what cannot be told, why, and what to do."""
 
 import json
 
 import duckdb
 import pytest
 
-from pipelines import analysis, publish
+from pipelines import analysis, digest, publish
 from pipelines.models import Run
 
 PAGE = """\
@@ -68,3 +68,21 @@ def test_a_report_of_nothing_has_the_same_sentence(tmp_path):
 
     for file in (publish.REPORT, publish.TICKET):
         assert "What was given carries no time" in (made.out / file).read_text()
+
+
+def test_one_page_alone_is_told_as_the_instant_that_it_is(tmp_path):
+    load = {"num_requests_waiting": 9.0, "kv_cache_usage_perc": 0.99}
+    page = PAGE + "".join(f'vllm:{name}{{engine="0",model_name="m"}} {value}\n' for name, value in load.items())
+    (tmp_path / "metrics.txt").write_text(f"# scrape_unix_ms 1767225600000\n{page}")
+
+    made = analysis.analyze([tmp_path / "metrics.txt"], tmp_path / "out", Run("run"))
+
+    screen, ticket = digest.text(made.database), (made.out / publish.TICKET).read_text()
+    for told in (screen, ticket):
+        assert "At the one instant seen, 9 requests waited for room in the KV pool" in " ".join(told.split())
+        assert "The engine has counted 12 preemptions since it started." in told
+        assert "Two samples at least" in told
+        assert "15 s" not in told.replace("every 15 s or less", "")
+    assert "| With a queue | not known |" in ticket
+    assert "Who paid" not in screen
+    assert "00:00:00 UTC, severity 43 of 100, confidence 45 %" in ticket

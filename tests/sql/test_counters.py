@@ -196,6 +196,7 @@ def test_waits_are_shared_out_over_their_causes_by_who_waited(sql):
         0       12:00:15    max_num_seqs  20        1
         1       12:00:00    unknown       4         1
         2       12:00:00    unknown       4         1
+        3       12:00:00    unknown       0         1
         """,
     )
     sql.given(
@@ -224,6 +225,7 @@ def test_waits_are_shared_out_over_their_causes_by_who_waited(sql):
         test  0       max_num_seqs  20       40
         test  1       unknown       4        5
         test  2       unknown       4        -
+        test  3       unknown       -        -
         """
     )
 

@@ -129,6 +129,19 @@ def test_a_queue_is_as_bad_as_its_requests_waited(sql):
     assert finding(sql, "queue_unknown", seconds=5, mean_waiting=3, mean_running=9)["severity"] == 19.7
 
 
+def test_a_queue_that_one_sample_alone_shows_is_a_state_and_no_duration(sql):
+    """A quarter of those in the house: half of the worst it can be, half as sure, and no word of a time or a count of waits."""
+    row = finding(
+        sql, "queue_kv_capacity", seconds=0, mean_waiting=4, max_waiting=4, mean_running=12, max_running=12,
+        mean_kv_usage_ratio=0.98, max_kv_usage_ratio=0.98,
+    )  # fmt: skip
+    assert (row["severity"], row["confidence"]) == (25, 0.45)
+    assert row["summary"] == "At the one instant seen, 4 requests waited for room in the KV pool, beside 12 running."
+    assert row["evidence"] == ["KV usage was 98 %."]
+    assert row["evidence_against"][0].startswith("One sample is one instant")
+    assert row["missing"][0].startswith("Two samples at least")
+
+
 @pytest.mark.parametrize(
     ("verdict", "source", "confidence"),
     [
@@ -323,6 +336,8 @@ def test_load_is_as_uneven_as_the_busiest_is_above_its_share(sql):
     row = finding(sql, "imbalance", seconds=30)
     assert (row["severity"], row["confidence"]) == (49.5, 0.85)
     assert "runs 8 requests where the 4 engines run 4.0 on average and one only 2" in row["summary"]
+    at_once = finding(sql, "imbalance", seconds=0)
+    assert (at_once["confidence"], at_once["evidence"]) == (0.4, [])
 
 
 @pytest.mark.parametrize(("end", "severity"), [("12:01:40", 70), ("12:08:20", 100)])

@@ -200,6 +200,31 @@ def test_the_fullest_pool_of_a_hybrid_model_is_the_one_that_binds(sql):
     )
 
 
+def test_a_sample_stands_for_the_time_to_the_next_and_a_lone_one_for_none(sql):
+    sql.given(
+        "engine_samples",
+        """
+        engine  sampled_at  running
+        0       12:00:00    1
+        0       12:00:10    1
+        0       12:00:20    1
+        0       12:05:00    1
+        1       12:00:00    1
+        """,
+    )
+    assert (
+        sql.rows("core.engine_states")
+        == """
+        engine  sampled_at  scrape_s
+        0       12:00:00    10
+        0       12:00:10    10
+        0       12:00:20    30
+        0       12:05:00    10
+        1       12:00:00    0
+        """
+    )
+
+
 def test_what_a_tier_gives_back_is_a_restore_and_no_recomputation(sql):
     sql.given(
         "engine_events",

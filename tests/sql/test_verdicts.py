@@ -97,14 +97,39 @@ def test_what_nobody_scraped_is_not_called_healthy(sql, origin, windows):
 
 
 def test_a_run_without_a_finding_is_healthy_however_short(sql):
-    sampled(sql, seconds=[0], origin="log")
+    sampled(sql, seconds=[0, 10], origin="log")
     [row] = sql.rows("advice.verdicts").dicts()
     assert (row["verdict"], float(row["confidence"])) == ("healthy", 0.6)
-    assert row["summary"].startswith("No pressure for 10")
+    assert row["summary"].startswith("No pressure for 20")
     assert row["evidence"] == ["KV usage at most 50 %.", "3 requests running at most, 0 waiting."]
-    sampled(sql, seconds=[0], running=0)
+    assert row["missing"] == []
+    sampled(sql, seconds=[0, 10], running=0)
     [row] = sql.rows("advice.verdicts").dicts()
-    assert row["summary"].startswith("Idle for 10")
+    assert row["summary"].startswith("Idle for 20")
+
+
+@pytest.mark.parametrize(
+    ("seen", "counted", "confidence", "summary"),
+    [
+        ("metrics  3", {7: "7 preemptions"}, 0.45, "nobody waited."),
+        ("metrics  0", {0: "no preemption"}, 0.45, "the engine was idle."),
+        ("log  3", {}, 0.3, "nobody waited."),
+    ],
+)
+def test_one_sample_alone_is_an_instant_and_no_time(alone, seen, counted, confidence, summary):
+    """Half as sure; a counter says how far it has come since the engine started."""
+    alone.given("core.engines", "engine  engine_kind  engine_generation\n0  vllm  v0")
+    header = "engine  sampled_at  origin  running  waiting  kv_usage_ratio  scrape_s"
+    alone.given("core.engine_states", f"{header}\n0  12:00:00  {seen}  0  0.5  0")
+    page = [f"0  12:00:00  vllm:num_preemptions_total  {number}" for number in counted]
+    alone.given("metric_samples", "\n".join(["engine  sampled_at  name  value", *page]))
+    [row] = alone.rows("advice.verdicts").dicts()
+    assert (row["verdict"], float(row["confidence"])) == ("healthy", confidence)
+    assert row["summary"] == f"At the one instant seen, {summary}"
+    assert row["window_start"] == row["window_end"]
+    assert row["evidence"][2:] == [f"The engine has counted {told} since it started." for told in counted.values()]
+    assert row["evidence_against"][0].startswith("One sample is one instant")
+    assert row["missing"][0].startswith("Two samples at least")
 
 
 @pytest.mark.parametrize(
