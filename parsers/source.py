@@ -12,6 +12,7 @@ import io
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -202,11 +203,16 @@ class Account:
 
 @dataclass
 class Sink:
-    """Takes rows of raw tables and appends them to `<folder>/<table>.parquet`; use as a context manager."""
+    """Takes rows of raw tables and appends them to `<folder>/<table>.parquet`; use as a context manager.
+
+    A batch is written while the next is read. An OSError of that, such as a full disk, is raised by the next call, or at the end.
+    """
 
     folder: Path
     rows: dict[str, int] = field(default_factory=dict)
     _writers: dict[str, pq.ParquetWriter] = field(default_factory=dict)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    _writing: Future[None] | None = None  # one batch at a time, so that no more than that is kept
 
     def write(self, table: str, batch: pa.RecordBatch | pa.Table) -> None:
         """Append a batch. Columns missing from it are null; a column the table does not have is a KeyError.
@@ -226,7 +232,8 @@ class Sink:
             self._writers[table] = pq.ParquetWriter(self.folder / f"{table}.parquet", stored, compression="zstd")
         stored = self._writers[table].schema
         columns = [batch.column(f.name).cast(f.type) if f.name in have else pa.nulls(batch.num_rows, f.type) for f in stored]
-        self._writers[table].write_table(pa.Table.from_arrays(columns, schema=stored))
+        self._await_writing()
+        self._writing = self._thread.submit(self._writers[table].write_table, pa.Table.from_arrays(columns, schema=stored))
         self.rows[table] = self.rows.get(table, 0) + batch.num_rows
 
     def write_rows(self, table: str, rows: Sequence[Mapping[str, object]]) -> None:
@@ -250,10 +257,18 @@ class Sink:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        self._thread.shutdown()
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
+        if failed is None:
+            self._await_writing()
+
+    def _await_writing(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
 
 def _as_it_comes(column: pa.Field, batch: pa.Schema) -> pa.Field:

@@ -102,7 +102,7 @@ def build(lake: Lake, run: Run, *, database: Path | None = None, tell: Tell = la
     """
     _require_comparable(lake)
     rows: dict[str, int] = {}
-    to_copy = deque(models().values())
+    to_copy = deque(sorted(models(), key=_awaited, reverse=True))
     with connect() as con:
         con.execute(f"set temp_directory = {literal(lake.store.folder / TEMPORARY)}")  # gone with the rest
         for table in TABLES:
@@ -110,8 +110,8 @@ def build(lake: Lake, run: Run, *, database: Path | None = None, tell: Tell = la
         with publish.Database(beside(con), database, lake) if database else nullcontext() as copies:
             for name, count in _made_side_by_side(con, lake, run, tell):
                 rows[name] = count
-                while copies and to_copy and to_copy[0].name in rows:
-                    copies.take(to_copy.popleft())
+                while copies and to_copy and to_copy[0] in rows:
+                    copies.take(models()[to_copy.popleft()])
     return {name: rows[name] for name in models()}
 
 
