@@ -113,6 +113,7 @@ class Database:
     def __init__(self, con: duckdb.DuckDBPyConnection, path: Path, lake: Lake) -> None:
         self._con, self._lake = con, lake
         con.execute(f"attach {literal(path)} as analysis (storage_version '{STORAGE_VERSION}')")
+        con.execute("set checkpoint_threshold = '1kB'")  # into the file at once, and not into a log first
         con.execute("begin")  # one transaction: each of the thousand statements in its own would be written to a log first
         con.execute("create schema analysis.core")
         self._thread, self._copies = ThreadPoolExecutor(1), list[Future[None]]()
