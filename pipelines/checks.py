@@ -235,13 +235,18 @@ DAY_CHECKS = (
     DayCheck(
         "preemptions_per_hour",
         "preemptions",
-        "No engine preempted more than `preemptions_per_hour` requests in an hour of its day, over the time it was observed.",
+        "No engine preempted more than `preemptions_per_hour` requests in an hour, on average over the time of its day that was "
+        "observed; less than an hour observed counts as one, of which the rest had none.",
         """
-        select run, format('{:.0f} preemptions an hour', count_best / hours)
+        select run, concat(
+            if(round(count_best) = 1, '1 preemption', spoken_count(count_best) || ' preemptions'),
+            ' in ' || spoken_duration(3600 * hours),
+            case when hours > 1 then format(': {} an hour', spoken_count(count_best / hours)) end
+        )
         from days.preemptions inner join (
-            select run, nullif((epoch(ended_at) - epoch(started_at)) / 3600, 0) as hours from days.runs
+            select run, (epoch(ended_at) - epoch(started_at)) / 3600 as hours from days.runs
         ) using (run)
-        where count_best / hours > $limit
+        where count_best / greatest(hours, 1) > $limit
         """,
         limit="preemptions_per_hour",
     ),

@@ -17,7 +17,7 @@ from pipelines.sensors import stale
 from tests.pipelines.engine_days import at, configured, scrapes, write
 
 DAY = "2026-11-27"
-THRESHOLDS = "[thresholds]\npreemptions_per_hour = 60\nrecompute_share = 0.9\n"
+THRESHOLDS = "[thresholds]\npreemptions_per_hour = 50\nrecompute_share = 0.9\n"
 
 
 @dataclass(frozen=True)

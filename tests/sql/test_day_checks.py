@@ -1,0 +1,30 @@
+"""The checks of a day that have a limit: which engines break it, and in which words."""
+
+import pytest
+
+from pipelines.checks import DAY_CHECKS, broken
+from pipelines.duck import connect
+
+CHECKS = {check.name: check for check in DAY_CHECKS}
+
+
+@pytest.mark.parametrize(
+    ("preemptions", "ended_at", "limit", "told"),
+    [
+        (152, "12:01:18", 151, ["152 preemptions in 78 s"]),
+        (152, "12:01:18", 152, []),  # 7,015 an hour, had it gone on for one
+        (200, "14:00:00", 99, ["200 preemptions in 2 h 0 min: 100 an hour"]),
+        (200, "14:00:00", 100, []),
+        (1, "12:00:00", 0, ["1 preemption in 0.0 s"]),
+        ("null", "14:00:00", 0, []),
+    ],
+)
+def test_less_than_an_hour_observed_is_held_against_the_hour_by_what_was_seen_in_it(preemptions, ended_at, limit, told):
+    with connect() as con:
+        con.execute(f"""
+            create schema days;
+            create table days.preemptions as select 'chat' as run, {preemptions}::double as count_best;
+            create table days.runs as select 'chat' as run, timestamptz '2026-01-01 12:00:00+00' as started_at,
+                timestamptz '2026-01-01 {ended_at}+00' as ended_at;
+        """)
+        assert broken(CHECKS["preemptions_per_hour"], con, limit) == [("chat", each) for each in told]
