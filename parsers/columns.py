@@ -153,6 +153,7 @@ COLUMNS: dict[str, Column] = {
     "cached_tokens": Column(INT, "tokens", "Prompt tokens found in the prefix cache when it first ran."),
     "computed_tokens": Column(INT, "tokens", "Prompt tokens computed for it; those found in a cache are not among them."),
     "max_tokens": Column(INT, "tokens", "Output limit the request asked for."),
+    "ignores_eos": Column(BOOL, "", "Whether it asked to generate up to that limit, past the end of the text (ignore_eos)."),
     # KV-cache events, one row per block (one row in all for `cleared`)
     "seq": Column(INT, "", "Sequence number of the batch; gaps are lost batches, a fall is a restart."),
     "event_index": Column(INT, "", "Order of the row within the batch, from 0: events in order, blocks in order."),
@@ -290,6 +291,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "input_tokens",
         "output_tokens",
         "max_tokens",
+        "ignores_eos",
         "ttft_s",
         "e2e_s",
         "queue_s",

@@ -9,7 +9,9 @@ Each finished request becomes a row of `spans`, on the server's wall clock. `que
 retraction too; what goes beyond the wait before the first run is the wait to run again. `cached_tokens` is frozen at the first
 prefill from 0.5.6 on (before, a retraction made it negative or doubled it): it never shows what a retraction repeated.
 
-Prompts, answers and request parameters are not looked at.
+`max_tokens` is the limit that ended an answer; of others the log tells it from level 1 on, under `sampling_params`.
+
+Prompts, answers and request parameters other than the limit are not looked at.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ def span_of(meta: dict[str, Any]) -> dict[str, Any] | None:
         "end_at": _instant(ended),
         "input_tokens": _count(meta.get("prompt_tokens")),
         "output_tokens": _count(meta.get("completion_tokens")),
+        "max_tokens": _reached_limit(meta),
         "cached_tokens": _count(meta.get("cached_tokens")),
         "ttft_s": ttft,
         "e2e_s": e2e,
@@ -98,8 +101,7 @@ def event_rows(entry: dict[str, Any], columns: dict[str, Any]) -> Iterator[Row]:
     meta = out.get("meta_info") if isinstance(out, dict) else None
     span = span_of({"id": _rid(entry)} | meta) if isinstance(meta, dict) else None
     if span:
-        span["max_tokens"] = _limit(entry)
-        yield "spans", span
+        yield "spans", span | _asked(entry, span)
     ended = {"at_utc": span["end_at"]} if span and span["end_at"] else {}
     yield "request_lines", line | ended | {"event": "finished", "request_id": _rid(entry)}
 
@@ -110,9 +112,28 @@ def _rid(entry: dict[str, Any]) -> str | None:
 
 
 def _limit(entry: dict[str, Any]) -> int | None:
+    return _count(_parameters(entry).get("max_new_tokens"))
+
+
+def _parameters(entry: dict[str, Any]) -> dict[str, Any]:
     obj = entry.get("obj")
     parameters = obj.get("sampling_params") if isinstance(obj, dict) else None
-    return _count(parameters.get("max_new_tokens")) if isinstance(parameters, dict) else None
+    return parameters if isinstance(parameters, dict) else {}
+
+
+def _asked(entry: dict[str, Any], span: dict[str, Any]) -> dict[str, Any]:
+    """What the request asked for, as far as the log's level shows it: the limit that was reached is the one that held."""
+    ignores_eos = _parameters(entry).get("ignore_eos")
+    return {
+        "max_tokens": _limit(entry) if span["max_tokens"] is None else span["max_tokens"],
+        "ignores_eos": ignores_eos if isinstance(ignores_eos, bool) else None,
+    }
+
+
+def _reached_limit(meta: dict[str, Any]) -> int | None:
+    """An answer that its limit ended says that limit: `"finish_reason": {"type": "length", "length": 220}`."""
+    reason = meta.get("finish_reason")
+    return _count(reason.get("length")) if isinstance(reason, dict) and reason.get("type") == "length" else None
 
 
 def _answers(value: object) -> Iterator[dict[str, Any]]:
@@ -208,6 +229,8 @@ def finished_line(text: str) -> dict[str, Any] | None:
     meta: dict[str, Any] = {name: json.loads(value) for name, value in re.findall(r"'(\w+)': (-?\d+(?:\.\d+)?)(?=[,}])", tail)}
     if rid := re.search(r"'id': '([^']{1,200})'", tail):
         meta["id"] = rid[1]
+    if limit := re.search(r"'finish_reason': \{'type': 'length', 'length': (\d+)\}", tail):
+        meta["finish_reason"] = {"type": "length", "length": int(limit[1])}
     return meta
 
 

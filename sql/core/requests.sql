@@ -17,6 +17,8 @@
 -- column: finished_at    | Last token at the client; else at the server.
 -- column: input_tokens   | Prompt tokens.
 -- column: output_tokens  | Generated tokens.
+-- column: max_tokens     | Output limit it asked for; NULL without a span that says it.
+-- column: ignores_eos    | Whether it asked to generate up to that limit; NULL without a span that says it.
 -- column: ttft_s         | Time to first token as the client saw it; else as the server did.
 -- column: queue_s        | Arrival to first scheduling; NULL without a span.
 -- column: prefill_s      | First scheduling to first token; NULL without a span.
@@ -155,6 +157,8 @@ select
     coalesce(plus_seconds(clients.sent_at, clients.spent_s), plus_seconds(spans.arrived_at, spans.e2e_s)) as finished_at,
     coalesce(clients.input_tokens, spans.input_tokens) as input_tokens,
     coalesce(clients.output_tokens, spans.output_tokens) as output_tokens,
+    spans.max_tokens,
+    spans.ignores_eos,
     coalesce(clients.ttft_s, spans.ttft_s) as ttft_s,
     spans.queue_s,
     spans.prefill_s,

@@ -12,6 +12,7 @@
 -- column: input_tokens  | Prompt tokens.
 -- column: output_tokens | Generated tokens.
 -- column: max_tokens    | Output limit asked for.
+-- column: ignores_eos   | Whether it asked to generate up to that limit, past the end of the text; NULL where not said.
 -- column: ttft_s        | Arrival to first token.
 -- column: e2e_s         | Arrival to last token.
 -- column: queue_s       | Arrival to first scheduling; a wait after preemption is not in it.
@@ -33,6 +34,7 @@ select
     spans.input_tokens,
     spans.output_tokens,
     spans.max_tokens,
+    spans.ignores_eos,
     spans.ttft_s,
     spans.e2e_s,
     spans.queue_s,
