@@ -21,7 +21,8 @@ from typing import NoReturn
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pipelines.progress import Progress
-from pipelines.replay.levers import FIGURES, LEVERS, SWEPT
+from pipelines.replay.engines import COUNTED_BY_ENGINE, LEVERS_BY_ENGINE
+from pipelines.replay.levers import FIGURES
 from pipelines.texttable import printable
 
 DONE, FAIL_ON, WRONG = 0, 1, 2
@@ -117,12 +118,12 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help=f"setting to change, such as max_num_seqs=16; may be repeated; one of {', '.join(LEVERS)}",
+        help=f"setting to change, such as max_num_seqs=16; may be repeated; {LEVERS_BY_ENGINE}",
     )
     what_if.add_argument(
         "--sweep",
         metavar="NAME=LOW..HIGH",
-        help=f"setting to try over a range, such as max_num_seqs=4..64; one of {', '.join(SWEPT)}",
+        help=f"setting to try over a range, such as max_num_seqs=4..64; {COUNTED_BY_ENGINE}",
     )
     what_if.add_argument(
         "--target", metavar="FIGURE=VALUE", help=f"what to reach, such as itl_p99_ms=100; one of {', '.join(FIGURES)}"

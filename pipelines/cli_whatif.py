@@ -23,7 +23,8 @@ from pipelines.intake import read
 from pipelines.lake import Lake
 from pipelines.models import Run, view
 from pipelines.replay import recorded
-from pipelines.replay.levers import FIGURES, LEVERS, SWEPT, LeverError, value_of
+from pipelines.replay.engines import COUNTED, LEVERS
+from pipelines.replay.levers import FIGURES, LeverError
 from pipelines.replay.whatif import (
     COUNTS,
     MORE_IS_BETTER,
@@ -42,7 +43,6 @@ from pipelines.texttable import aligned, printable
 Tell = Callable[[str], object]
 COLUMNS = 80
 A_RUN = Run("run")
-WORDS = {"slots": "slots (max_num_seqs)", "pool": "the KV pool", "budget": "token budget (max_num_batched_tokens)"}
 SWEPT_FIGURES = ("preemptions", "duration_s", "output_tokens_per_s", "ttft_p50_ms", "itl_p99_ms")
 
 
@@ -75,7 +75,7 @@ def question(sets: Sequence[str], sweep: str | None, target: str | None) -> Ques
     asked = None
     if sweep is not None:
         name, value = _pair("--sweep", sweep)
-        _known("--sweep", name, SWEPT)
+        _known("--sweep", name, COUNTED)
         if not (match := re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", value)) or not 1 <= int(match[1]) <= int(match[2]):
             raise LeverError(f"--sweep {name}={value}: not a range of whole numbers; write it as {name}=4..64")
         asked = (name, int(match[1]), int(match[2]))
@@ -217,7 +217,7 @@ def text(asked: Question, told: Answer) -> str:
     if told.after:
         title = ", ".join(f"{name}={value}" for name, value in asked.changes.items())
         parts += [_change_table(title, told), *(_paragraph(f"Note: {each}.") for each in told.notes)]
-        parts.append(_paragraph(f"What limits: {_limit(told.before)} before, {_limit(told.after)} after."))
+        parts.append(_paragraph(f"What limits: {_limit(told, told.before)} before, {_limit(told, told.after)} after."))
         if asked.target and not asked.sweep:
             is_met = meets(told.after, *asked.target)
             parts.append(_paragraph(f"Target {_target(asked.target)}: {'met' if is_met else 'not met'}."))
@@ -300,13 +300,13 @@ def _found(asked: Question, told: Answer) -> str:
     if told.found is None:
         return f"Target {_target(asked.target)}: not met anywhere from {name}={low} to {high}."
     best = told.curve[told.found]
-    scenario, facts = told.what_if.model.recording.scenario, told.what_if.model.recording.facts
-    now = value_of(scenario, name, facts)
+    recording = told.what_if.model.recording
+    now = recording.model.value_of(recording.scenario, name, recording.facts)
     figure = best.figures[asked.target[0]]
     return (
         f"Target {_target(asked.target)}: the smallest change that meets it is {name}={told.found}"
         f"{f' (now {now})' if now else ''}, with {asked.target[0]} {_value(asked.target[0], figure.best)} "
-        f"({_interval(asked.target[0], figure)}). Then {_limit(best)} limits."
+        f"({_interval(asked.target[0], figure)}). Then {_limit(told, best)} limits."
     )
 
 
@@ -314,9 +314,9 @@ def _target(target: tuple[str, float]) -> str:
     return f"{target[0]} {'>=' if target[0] in MORE_IS_BETTER else '<='} {target[1]:g}"
 
 
-def _limit(prediction: Prediction) -> str:
-    limit = prediction.limit
-    return f"{WORDS[limit]} ({prediction.waiting_s[limit]:.1f} s of waiting)" if limit else "nothing that requests wait for"
+def _limit(told: Answer, prediction: Prediction) -> str:
+    limit, words = prediction.limit, told.what_if.model.recording.model.limits
+    return f"{words[limit]} ({prediction.waiting_s[limit]:.1f} s of waiting)" if limit else "nothing that requests wait for"
 
 
 def _value(name: str, value: float) -> str:
@@ -345,6 +345,7 @@ def as_json(asked: Question, told: Answer) -> str:
                 "target": asked.target and {"figure": asked.target[0], "value": asked.target[1]},
             },
             "reason": None,
+            "engine_model": recording.model.name,
             "load": {
                 "requests": recording.requests,
                 "clients": [

@@ -5,10 +5,12 @@ from __future__ import annotations
 from random import Random
 
 from pipelines.replay.calibration import Calibration
+from pipelines.replay.engine import EngineSettings, Outcome, Request, StepTime
+from pipelines.replay.engines import MODELS
 from pipelines.replay.levers import Facts, Scenario
 from pipelines.replay.load import Record
 from pipelines.replay.recorded import Measured, Recording, client_of, episodes
-from pipelines.replay.scheduler import Outcome, Replay, Request, Settings, StepTime
+from pipelines.replay.vllm import Settings
 
 STEP_TIME = StepTime(base=0.005, computed=0.00003, generated=0.0002)
 
@@ -30,14 +32,16 @@ def requests(count: int, *, rate: float | None = None, prompt: int = 180, output
     return made
 
 
-def serve(load: list[Request], settings: Settings, concurrency: int | None = None, step_time: StepTime = STEP_TIME) -> Outcome:
-    return Replay(settings, step_time, load, concurrency={0: concurrency} if concurrency else None).run()
+def serve(
+    load: list[Request], settings: EngineSettings, concurrency: int | None = None, step_time: StepTime = STEP_TIME
+) -> Outcome:
+    return settings.replay(step_time, load, concurrency={0: concurrency} if concurrency else None).run()
 
 
 def records(load: list[Request], outcome: Outcome) -> list[Record]:
     """What the client writes down, in the order sent."""
     made = [
-        Record(sent, first, end, each.prompt_tokens, each.output_tokens)
+        Record(sent, first, end, each.prompt_tokens, each.output_tokens, max_tokens=each.max_tokens)
         for each, sent, first, end in zip(load, outcome.sent_at, outcome.first_token_at, outcome.finished_at, strict=True)
         if sent is not None and first is not None and end is not None
     ]
@@ -45,7 +49,12 @@ def records(load: list[Request], outcome: Outcome) -> list[Record]:
 
 
 def recording(
-    load: list[Request], settings: Settings, concurrency: int | None = None, *, fitted: StepTime = STEP_TIME
+    load: list[Request],
+    settings: EngineSettings,
+    concurrency: int | None = None,
+    *,
+    fitted: StepTime = STEP_TIME,
+    engine_kind: str = "vllm",
 ) -> Recording:
     """The run of this load on this engine, as far as a what-if needs it. `fitted` is what a calibration made of it."""
     outcome = serve(load, settings, concurrency)
@@ -60,6 +69,7 @@ def recording(
         "ttft_p50_ms": 1e3 * waits[len(waits) // 2],
     }
     return Recording(
+        model=MODELS[engine_kind],
         scenario=Scenario(settings, hit_share=0.0),
         facts=Facts(gpu_memory_utilization=0.5, kv_cache_gib=4.0, weights_gib=6.0, closed_concurrency=client.concurrency),
         episodes=episodes([client]),

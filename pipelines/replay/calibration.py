@@ -26,8 +26,8 @@ from statistics import median
 
 import polars as pl
 
+from pipelines.replay.engine import StepTime
 from pipelines.replay.load import Progress, Record
-from pipelines.replay.scheduler import StepTime
 
 STRETCH = 8  # gaps: long against the jitter of one, short against changes of load
 AT_ONCE = 0.3  # of an answer's mean gap: a shorter one is no step but late reading

@@ -12,10 +12,11 @@ import polars as pl
 
 from pipelines.models import Run, python_model
 from pipelines.replay import recorded
+from pipelines.replay.engines import MODELS
 from pipelines.replay.levers import FIGURES, LeverError
 from pipelines.replay.whatif import WhatIf
 
-REPLAYED = ("max_num_seqs", "max_num_batched_tokens", "watermark", "gpu_memory_utilization")  # a step takes as long as before
+REPLAYED = frozenset(name for model in MODELS.values() for name in model.quick)
 BLOCK_TOKENS = 16  # work goes with blocks begun; this is vLLM's usual size
 MOST_BLOCKS = 20_000  # in the answers of a load: about ten seconds for two settings
 NOT_FORETOLD = "none"

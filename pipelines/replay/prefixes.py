@@ -1,4 +1,6 @@
-"""Which requests begin alike, from KV events: each recorded request with the blocks that the engine stored for it.
+"""Which requests begin alike: each recorded request with the blocks that the engine stored for it, as KV events tell them.
+
+Where there are none, the trace that a run was made from may tell it (`traces`).
 
 An event names no request. But a request's blocks are stored when it is first computed, between its sending and its first token,
 and the last of its prompt's full blocks is as deep in its chain as the prompt is long. Of several requests that both hold for,
@@ -25,6 +27,7 @@ import polars as pl
 from pipelines.models import Run, python_model
 from pipelines.replay.kv_events import Event, Prompt, by_engine, prompts
 from pipelines.replay.load import Record
+from pipelines.replay.traces import by_trace
 from pipelines.replay.window import MOST_REQUESTS
 
 AT_ONCE_S = 0.01  # from the step that stores a prompt's last block to its first token at the client
@@ -44,10 +47,10 @@ class _Chain:
     is_single: bool
 
 
-def with_blocks(
+def blocks_of(
     clients: Sequence[Sequence[Record]], events: Iterable[Event], block_size: int, clock_error_s: float
-) -> list[list[Record]]:
-    """The records of each client with the blocks of their prompts and answers, by hash; none where no event is their own.
+) -> list[list[tuple[int, ...]]]:
+    """For each record of each client the blocks of its prompt and answer, by hash; none where no event is its own.
 
     `clock_error_s` is by how much the clients' clocks may be off.
     """
@@ -63,7 +66,7 @@ def with_blocks(
         if chain.is_single:
             owners.give_by_time(chain)
     hashes = iter(owners.hashes())
-    return [[replace(each, blocks=next(hashes)) for each in records] for records in clients]
+    return [[next(hashes) for _ in records] for records in clients]
 
 
 class _Owners:
@@ -182,38 +185,54 @@ def _chain(prompt: Prompt, parents: dict[int, int | None]) -> tuple[int, ...]:
     return tuple(reversed(hashes)) if prompt.prefilled.last in hashes else ()
 
 
-SCHEMA = {"request_key": pl.String, "block_size": pl.Int64, "blocks": pl.List(pl.Int64)}
+SCHEMA = {
+    "request_key": pl.String,
+    "told_by": pl.String,
+    "source": pl.String,
+    "block_size": pl.Int64,
+    "tokens": pl.Int64,
+    "blocks": pl.List(pl.Int64),
+}
 TIMES = ("arrived_at", "first_token_at", "finished_at")
 
 
-@python_model("core.request_blocks", reads=("core.requests", "staging.kv_events"))
+@python_model("core.request_blocks", reads=("core.requests", "staging.kv_events", "raw.workload_requests"))
 def request_blocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:  # noqa: ARG001
-    """The full KV blocks of each request, as the KV events tell them: requests that begin alike begin with the same blocks.
+    """What each request begins with, block by block: requests that begin alike begin with the same blocks.
 
-    A run of more requests than a replay takes has none, for only that needs them, nor has one whose clocks are off by seconds.
+    KV events tell it of prompt and answer, in blocks of the engine; a request trace that the run was made from tells it of the
+    prompt, in blocks of its own. A run of more requests than a replay takes has none by KV events, for only that needs them, nor
+    has one whose clocks are off by seconds.
 
-    grain: request_key
+    grain: request_key, told_by
     column: request_key | Request, one whose blocks are told.
+    column: told_by     | kv_events or request_trace.
+    column: source      | The trace; NULL for KV events.
     column: block_size  | Tokens in a block.
-    column: blocks      | Its blocks from the first on, prompt and answer: numbers, the same for the same content after the same.
+    column: tokens      | Tokens the blocks tell; the last block of a trace may not be full.
+    column: blocks      | Its blocks from the first on: numbers, the same for the same content after the same, by one teller.
+    check:  told_by in ('kv_events', 'request_trace') | Nobody else tells.
     """
-    requests, events = tables["core.requests"], tables["staging.kv_events"]
+    requests = tables["core.requests"]
+    rows = [*_by_events(requests, tables["staging.kv_events"]), *by_trace(requests, tables["raw.workload_requests"])]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("request_key", "told_by")
+
+
+def _by_events(requests: pl.DataFrame, events: pl.DataFrame) -> Iterator[tuple[object, ...]]:
     complete = requests.drop_nulls([*TIMES, "input_tokens", "output_tokens"]).filter(pl.col("output_tokens") > 0)
     sizes = events["block_size"].drop_nulls().unique()
     clock_error_s = float(max(complete["clock_error_s"].drop_nulls(), default=0.0))
     if not 0 < complete.height <= MOST_REQUESTS or len(sizes) != 1 or sizes[0] < 1 or clock_error_s > MOST_OFF_S:
-        return pl.DataFrame(schema=SCHEMA)
+        return
     keys, clients = [], []
     for _, of_client in complete.sort("arrived_at", "request_key").group_by(["source", "run_index"], maintain_order=True):
         keys += of_client["request_key"].to_list()
         seconds = of_client.select(*(pl.col(each).dt.epoch("us") / 1e6 for each in TIMES), "input_tokens", "output_tokens")
         clients.append([Record(*row) for row in seconds.iter_rows()])
     stored = sorted((event for _, of_engine in by_engine(events) for event in of_engine), key=lambda each: each.at)
-    told = [each for records in with_blocks(clients, stored, sizes[0], clock_error_s) for each in records]
+    told = [each for blocks in blocks_of(clients, stored, sizes[0], clock_error_s) for each in blocks]
     numbers: dict[int, int] = {}
-    rows = [
-        (key, sizes[0], [numbers.setdefault(block, len(numbers)) for block in each.blocks])
-        for key, each in zip(keys, told, strict=True)
-        if each.blocks
-    ]
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("request_key")
+    for key, blocks in zip(keys, told, strict=True):
+        if blocks:
+            numbered = [numbers.setdefault(block, len(numbers)) for block in blocks]
+            yield key, "kv_events", None, sizes[0], len(blocks) * sizes[0], numbered

@@ -9,9 +9,9 @@ when the one before is done, however long that takes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -19,15 +19,18 @@ import duckdb
 import polars as pl
 
 from pipelines.replay.calibration import Calibration, Evidence, calibrate
+from pipelines.replay.engine import Content, EngineSettings
+from pipelines.replay.engines import EngineModel, model_of
 from pipelines.replay.levers import Facts, Scenario
 from pipelines.replay.load import Record
-from pipelines.replay.requests import DEFAULT_BATCHED_TOKENS, NO_SLOT_LIMIT, Seen, settings_of
-from pipelines.replay.scheduler import Settings
+from pipelines.replay.requests import Seen
+from pipelines.replay.said import real
 
 CLOSED_SHARE = 0.6  # of the requests after the first ones that were sent as soon as another had ended; a client stumbles at times
 AT_ONCE = 0.05  # of a usual answer's time: what "as soon as" allows; an open client of the same rate is off by whole answers
 MOST_UNRECORDED = 0.10  # of the generated tokens: beyond, somebody else was there
 MOSTLY_TOLD = 0.8  # of the prompts with a full block: below, KV events were lost, or are another engine's
+TOLD_BY = {"kv_events": "KV events", "request_trace": "the request trace"}  # the engine's own word first
 MOST_FAILED = 0.05  # of the requests: what a failed one did to the engine nobody wrote down
 
 
@@ -64,8 +67,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Recording:
-    """One run, ready to be replayed. `assumed` says which settings are the engine's defaults, for want of recorded ones."""
+    """One run, ready to be replayed by the model of its engine. `assumed` says which settings are the engine's defaults, for want
+    of recorded ones, and what told which prompts begin alike.
+    """
 
+    model: EngineModel
     scenario: Scenario
     facts: Facts
     episodes: tuple[Episode, ...]
@@ -90,6 +96,7 @@ READS = (
     "core.counter_intervals",
     "core.requests",
     "core.request_blocks",
+    "marts.hit_rate_curve",
     "core.gap_streams",
     "core.gap_chunks",
     "core.stall_causes",
@@ -114,20 +121,17 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
     seen = Seen.of(counters, states)
     settings_said = tables["core.engine_settings"].drop_nulls("value_text").sort("engine", "key")
     said = dict(settings_said.unique("key", keep="first", maintain_order=True).select("key", "value_text").iter_rows())
-    _require_modelled(engines, said, _active(counters))
+    model = _require_modelled(engines, said, _active(counters))
     requests = tables["core.requests"]
-    clients = _clients(requests, tables["core.request_blocks"])
-    _require_whole(requests, clients, seen)
     engine = engines[0]
-    settings = settings_of(engine)
-    if (watermark := _number(said.get("watermark"))) is not None:
-        settings = _with_watermark(settings, watermark)
-    if not _are_blocks_told(clients, tables["core.request_blocks"], settings):
-        clients = _without_blocks(clients)
+    settings = model.settings_of(engine, said)
+    told_by, contents = _told(requests, tables["core.request_blocks"], settings)
+    clients = _clients(requests, contents)
+    _require_whole(requests, clients, seen, model)
     chunks, pauses = _chunks(tables), _pauses(tables)
     measured = _measured(tables, clients, chunks)
     records = [each for client in clients for each in client.records]
-    told = sum(bool(each.blocks) for each in records)
+    told = sum(each.content is not None for each in records)
     calibration = calibrate(
         Evidence(
             records,
@@ -141,20 +145,26 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
     if calibration is None:
         raise NotReplayableError(f"{len(records)} requests say too little of how long a step takes; record more of the load")
     closed = [client.concurrency for client in clients if client.concurrency]
+    hit_share = seen.hit_share if settings.is_caching else 0.0
     return Recording(
+        model=model,
         scenario=Scenario(settings, 0.0 if told else seen.hit_share, replicas=len(engines)),
         facts=Facts(
             gpu_memory_utilization=engine["gpu_memory_utilization"],
             kv_cache_dtype=engine["kv_cache_dtype"],
             tensor_parallel_size=engine["tensor_parallel_size"],
-            kv_cache_gib=_number(said.get("kv_cache_memory_gib")),
-            weights_gib=_number(said.get("weights_gib")),
+            kv_cache_gib=real(said.get("kv_cache_memory_gib")),
+            weights_gib=real(said.get("weights_gib")),
             closed_concurrency=max(closed, default=None),
         ),
         episodes=episodes(clients),
         calibration=calibration,
         measured=measured,
-        assumed=tuple(_assumed(engine, seen.hit_share if settings.is_caching else 0.0, told, len(records))),
+        assumed=(
+            *model.assumed(engine, said),
+            *_untold_ends(records, model),
+            *_alike(told_by, told, len(records), hit_share, tables["marts.hit_rate_curve"]),
+        ),
     )
 
 
@@ -164,60 +174,29 @@ def _active(counters: pl.DataFrame) -> frozenset[str]:
     return frozenset(moved.to_series())
 
 
-def _require_modelled(engines: Sequence[dict[str, Any]], said: dict[str, str], active: AbstractSet[str] = frozenset()) -> None:
-    """Refuse what the engine does and the replay does not, whether its settings say so or a counter that moved (`active`)."""
+def _require_modelled(
+    engines: Sequence[dict[str, Any]], said: dict[str, str], active: AbstractSet[str] = frozenset()
+) -> EngineModel:
+    """The model of the run's engines. Refuse what they do and it does not, whether their settings say so or a counter that moved
+    (`active`).
+    """
     if not engines:
         raise NotReplayableError("no engine was observed: a log or metrics of it are needed beside the requests")
-    reasons = [reason for engine in engines for reason in _not_modelled(engine, said)] + [
-        reason for is_so, reason in NOT_MODELLED if is_so(said)
-    ]
-    reasons += [reason for name, reason in NOT_MODELLED_COUNTERS.items() if any(name in each for each in active)]
+    try:
+        models = [model_of(engine["engine_kind"]) for engine in engines]
+    except LookupError as error:
+        raise NotReplayableError(str(error)) from error
+    model = models[0]
+    if any(each is not model for each in models):
+        raise NotReplayableError("engines of several kinds are in this run: give the inputs of one")
+    reasons = [reason for engine in engines for reason in model.not_modelled(engine, said)]
+    reasons += [reason for name, reason in model.not_modelled_counters.items() if any(name in each for each in active)]
     if reasons:
         raise NotReplayableError("; ".join(dict.fromkeys(reasons)))
+    return model
 
 
-def _not_modelled(engine: dict[str, Any], said: dict[str, str]) -> Iterator[str]:
-    if engine["engine_kind"] != "vllm" or engine["engine_generation"] == "v0":
-        kind = "vLLM V0" if engine["engine_kind"] == "vllm" else engine["engine_kind"] or "an unknown engine"
-        yield f"the scheduler of {kind} is not modelled, only that of vLLM V1"
-    if engine["has_speculative_decoding"]:
-        yield SPECULATIVE
-    if offload := engine["kv_connector"] or next((said[key] for key in OFFLOAD_SETTINGS if key in said), None):
-        yield f"KV connector or offload ({offload}): {RESTORED}"
-    if not engine["num_gpu_blocks"] and not engine["kv_capacity_tokens"]:
-        yield "the size of the KV pool is not known: add the engine's log from its start, or its metrics"
-
-
-RESTORED = "blocks come back by another way than recomputation"
-SPECULATIVE = "speculative decoding: a step's tokens depend on what is accepted, and that is not modelled"
-NOT_MODELLED_COUNTERS = {
-    "spec_decode_num_draft": SPECULATIVE,
-    "external_prefix_cache_hits": f"prompt tokens came from an external cache: {RESTORED}",
-    "external_kv_transfer": f"prompt tokens came from an external cache: {RESTORED}",
-}
-OFFLOAD_SETTINGS = ("kv_offloading_size", "kv_offloading_spec", "kv_offloading_cpu_blocks", "kv_connector", "kv_role")
-NOT_MODELLED: tuple[tuple[Callable[[dict[str, str]], bool], str], ...] = (
-    (lambda said: bool({"speculative_model", "num_speculative_tokens"} & set(said)), SPECULATIVE),
-    (
-        lambda said: said.get("enable_lora", "True" if "max_loras" in said else "False") == "True",
-        "LoRA: adapter slots hold requests back, and that is not modelled",
-    ),
-    (
-        lambda said: said.get("scheduling_policy") == "priority",
-        "priority scheduling: which request is more urgent is not recorded",
-    ),
-    (
-        lambda said: (_number(said.get("pipeline_parallel_size")) or 1) > 1,
-        "pipeline parallelism: several batches are under way at once, and that is not modelled",
-    ),
-    (
-        lambda said: said.get("mamba_cache_mode", "none") != "none" or said.get("is_hybrid") == "True",
-        "hybrid KV pools: groups of layers fill at different rates, and that is not modelled",
-    ),
-)
-
-
-def _require_whole(requests: pl.DataFrame, clients: Sequence[Client], seen: Seen) -> None:
+def _require_whole(requests: pl.DataFrame, clients: Sequence[Client], seen: Seen, model: EngineModel) -> None:
     """Refuse where the recorded requests are not the load."""
     records = [each for client in clients for each in client.records]
     if not records:
@@ -234,31 +213,55 @@ def _require_whole(requests: pl.DataFrame, clients: Sequence[Client], seen: Seen
             f"the engine generated {seen.generated:,.0f} tokens and the recorded requests account for {generated:,}: others were "
             "there; give their results too, or --until and --since to analyze"
         )
+    unlimited = sum(each.max_tokens is None for each in records) if model.is_admission_by_max_tokens else 0
+    if unlimited:
+        raise NotReplayableError(
+            f"{model.name} admits a request by how long an answer it allows (max_new_tokens), and {unlimited:,} of "
+            f"{len(records):,} do not say; record them with --log-requests --log-requests-level 1 --log-requests-format json"
+        )
 
 
-def _with_watermark(settings: Settings, share: float) -> Settings:
-    return Settings(**{**vars(settings), "watermark_blocks": int(share * (settings.blocks + 1))})
+def _untold_ends(records: Sequence[Record], model: EngineModel) -> Iterator[str]:
+    if model.is_admission_by_max_tokens and any(each.ignores_eos is None for each in records):
+        yield "requests are taken for ones that end where their text ends: no input says whether they ignore it (ignore_eos)"
 
 
-def _assumed(engine: dict[str, Any], hit_share: float, told: int, requests: int) -> list[str]:
-    found = []
-    if not engine["max_num_batched_tokens"]:
-        found.append(f"max_num_batched_tokens taken for vLLM's {DEFAULT_BATCHED_TOKENS}: no input says it")
-    if not engine["max_num_seqs"]:
-        found.append(f"max_num_seqs taken for vLLM's {NO_SLOT_LIMIT}: no input says it, and it did not bind")
-    elif engine["max_num_seqs_source"] == "inferred":
-        found.append(f"max_num_seqs {engine['max_num_seqs']} inferred from the running count")
-    if told:
-        found.append(f"which prompts begin alike is told by KV events, for {told:,} of {requests:,} requests")
-    elif hit_share > 0:
-        found.append(f"which prompts begin alike is not recorded; they are drawn so that the cache finds {hit_share:.0%} of them")
-    return found
+# which prompts begin alike
+
+
+def _told(requests: pl.DataFrame, blocks: pl.DataFrame, settings: EngineSettings) -> tuple[str | None, dict[str, Content]]:
+    """Who tells of enough requests what they begin with, and what it is: by request, where it is told."""
+    long_enough = set(requests.filter(pl.col("input_tokens") >= settings.block_size)["request_key"])
+    for told_by in TOLD_BY if settings.is_caching else ():
+        of_teller = blocks.filter(pl.col("told_by") == told_by)
+        # the engine's events are of its own blocks, or of another engine; a trace has blocks of its own
+        is_of_size = told_by != "kv_events" or set(of_teller["block_size"]) == {settings.block_size}
+        told = len(long_enough & set(of_teller["request_key"]))
+        if is_of_size and told and told >= MOSTLY_TOLD * len(long_enough):
+            rows = of_teller.select("request_key", "blocks", "block_size", "tokens").iter_rows()
+            names = of_teller["source"].drop_nulls().unique().sort().to_list()
+            return " ".join([TOLD_BY[told_by], *names]), {key: Content(tuple(each), *size) for key, each, *size in rows}
+    return None, {}
+
+
+def _alike(told_by: str | None, told: int, requests: int, hit_share: float, traced: pl.DataFrame) -> Iterator[str]:
+    """What was taken for known of prompts that begin alike."""
+    if told_by:
+        yield f"which prompts begin alike is told by {told_by}, for {told:,} of {requests:,} requests"
+        return
+    if hit_share > 0:
+        yield f"which prompts begin alike is not recorded; they are drawn so that the cache finds {hit_share:.0%} of them"
+    for source in traced["source"].unique().sort():
+        yield (
+            f"the request trace {source} says which of its prompts begin alike, and is not used: that the recorded requests were "
+            "made from it, in its order, their prompt lengths do not show beyond doubt"
+        )
 
 
 # clients
 
 
-def _clients(requests: pl.DataFrame, blocks: pl.DataFrame) -> list[Client]:
+def _clients(requests: pl.DataFrame, contents: Mapping[str, Content]) -> list[Client]:
     """The clients of a run by the time they began."""
     complete = requests.filter(
         pl.all_horizontal(pl.col("arrived_at", "first_token_at", "finished_at", "input_tokens", "output_tokens").is_not_null())
@@ -266,7 +269,6 @@ def _clients(requests: pl.DataFrame, blocks: pl.DataFrame) -> list[Client]:
         & (pl.col("output_tokens") > 0)
         & (pl.col("input_tokens") > 0)
     ).sort("arrived_at", "request_key")
-    complete = complete.join(blocks.select("request_key", "blocks"), on="request_key", how="left", maintain_order="left")
     by_client: dict[tuple[Any, Any], list[Record]] = {}
     for row in complete.iter_rows(named=True):
         by_client.setdefault((row["source"], row["run_index"]), []).append(
@@ -276,22 +278,12 @@ def _clients(requests: pl.DataFrame, blocks: pl.DataFrame) -> list[Client]:
                 finished_s=row["finished_at"].timestamp(),
                 prompt_tokens=row["input_tokens"],
                 output_tokens=row["output_tokens"],
-                blocks=tuple(row["blocks"] or ()),
+                content=contents.get(row["request_key"]),
+                max_tokens=row["max_tokens"],
+                ignores_eos=row["ignores_eos"],
             )
         )
     return sorted((client_of(records) for records in by_client.values()), key=lambda each: each.started_s)
-
-
-def _are_blocks_told(clients: Sequence[Client], blocks: pl.DataFrame, settings: Settings) -> bool:
-    """Whether of enough requests it is known what their blocks hold, and of blocks of this size."""
-    long_enough = [each for client in clients for each in client.records if each.prompt_tokens >= settings.block_size]
-    told = sum(bool(each.blocks) for each in long_enough)
-    is_of_size = set(blocks["block_size"]) == {settings.block_size}
-    return settings.is_caching and is_of_size and told >= MOSTLY_TOLD * len(long_enough)
-
-
-def _without_blocks(clients: Sequence[Client]) -> list[Client]:
-    return [replace(client, records=tuple(replace(each, blocks=()) for each in client.records)) for client in clients]
 
 
 def client_of(records: Sequence[Record]) -> Client:
@@ -413,10 +405,3 @@ def _sum(values: pl.Series) -> float | None:
     """Of those that are known; None where none is."""
     known = values.drop_nulls()
     return float(known.sum()) if len(known) else None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None

@@ -8,7 +8,6 @@ spread; what the replay does not model comes on top (MODEL_ERROR).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,8 +19,10 @@ from statistics import fmean, pstdev
 import polars as pl
 
 from pipelines.models import Run, python_model
+from pipelines.replay.engine import PROGRESS, Outcome
 from pipelines.replay.load import Bucket, Draw, Interval, Progress, Record, described, observed, sharing
-from pipelines.replay.scheduler import PROGRESS, Outcome, Replay, Settings
+from pipelines.replay.vllm import Settings
+from pipelines.replay.vllm_settings import settings_of
 
 Row = Mapping[str, object]
 
@@ -34,9 +35,6 @@ REPLAYS = range(4, 17)
 MOST_DESCRIBED = 3_000  # requests that counters describe and a replay plays; of a longer recording, STRETCHES of it are played
 STRETCHES = 4
 REQUESTS_IN_ALL = 12_000  # replayed requests after which more replays no longer narrow anything: many requests average out
-DEFAULT_BLOCK_SIZE = 16  # vLLM's own on GPUs
-DEFAULT_BATCHED_TOKENS = 2048  # vLLM V1's own for a server
-NO_SLOT_LIMIT = 1024  # vLLM's largest default; where it binds, core.engines infers it
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def throws(
     while len(made) < REPLAYS.start or (len(made) < REPLAYS.stop - 1 and replayed < enough):
         rng = Random(len(made))  # noqa: S311 (the same evidence gives the same answer)
         requests = sharing(draw(rng), rng, hit_share=hit_share, block_size=settings.block_size, families=2 ** (len(made) % 3))
-        made.append(_throw(Replay(settings, PROGRESS, requests).run(), until))
+        made.append(_throw(settings.replay(PROGRESS, requests).run(), until))
         replayed += len(requests)
     return made
 
@@ -286,11 +284,14 @@ class Seen:
         totals = {
             row["signal"]: row["delta"] for row in counters.group_by("signal").agg(pl.col("delta").sum()).iter_rows(named=True)
         }
-        cached = counters.filter(
-            pl.col("signal").eq("prompt_tokens_by_source") & pl.col("labels").str.contains("local_cache_hit")
-        )
         by_source = totals.get("prompt_tokens_by_source")
-        hits = cached["delta"].sum() if by_source else totals.get("prefix_hits", 0.0)
+        labels = pl.col("labels").fill_null("")
+        cached = counters.filter(
+            pl.col("signal").eq("prompt_tokens_by_source") & labels.str.contains("local_cache_hit")
+            if by_source
+            else pl.col("signal").eq("cached_prompt_tokens") & ~labels.str.contains("cache_source=total")  # the sum of the others
+        )
+        hits = cached["delta"].sum() if by_source or cached.height else totals.get("prefix_hits", 0.0)
         prompts = by_source or totals.get("prompt_tokens") or 0.0
         in_flight = [row["running"] + row["waiting"] for row in states.sort("sampled_at").iter_rows(named=True) if _is_load(row)]
         return cls(
@@ -329,21 +330,6 @@ def _why_not(method: str, engine: Row, seen: Seen, records: Sequence[Record], si
     if method == "replay" and sum(each.output_tokens for each in records) < 0.9 * (seen.generated or 0.0):
         return "the engine generated more than the recorded requests account for: others were there"
     return None
-
-
-def settings_of(engine: Row) -> Settings:
-    """Settings of the recorded engine, defaults where no input says them."""
-    block_size = int(engine["block_size"] or DEFAULT_BLOCK_SIZE)  # type: ignore[call-overload]
-    blocks = int(engine["num_gpu_blocks"] or engine["kv_capacity_tokens"] // block_size)  # type: ignore[call-overload,operator]
-    version = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", str(engine["engine_version"] or ""))
-    return Settings.of_version(
-        tuple(int(part or 0) for part in version.groups()) if version else None,
-        blocks=blocks - 1,  # the null block
-        block_size=block_size,
-        max_num_seqs=int(engine["max_num_seqs"] or NO_SLOT_LIMIT),  # type: ignore[call-overload]
-        max_num_batched_tokens=int(engine["max_num_batched_tokens"] or DEFAULT_BATCHED_TOKENS),  # type: ignore[call-overload]
-        is_caching=engine["prefix_caching"] is not False,
-    )
 
 
 def _records(requests: pl.DataFrame) -> Iterator[Record]:

@@ -19,11 +19,11 @@ from math import hypot
 from random import Random
 from statistics import fmean, median, pstdev
 
-from pipelines.replay.levers import FIGURES, Scenario, applied, value_of
+from pipelines.replay.engine import Outcome, Request, StepTime
+from pipelines.replay.levers import FIGURES, Scenario
 from pipelines.replay.load import Record, sharing
 from pipelines.replay.recorded import Client, Episode, NotReplayableError, Recording
 from pipelines.replay.requests import MODEL_ERROR
-from pipelines.replay.scheduler import Outcome, Replay, Request, StepTime
 
 COUNTS = ("preemptions", "recomputed_tokens")
 MORE_IS_BETTER = ("output_tokens_per_s",)
@@ -164,7 +164,7 @@ def _asked(episodes: Sequence[Episode], scenario: Scenario, rng: Random) -> Sequ
     drawn: list[Record] = [] if scenario.requests else records
     while len(drawn) < count:
         drawn += rng.sample(records, min(len(records), count - len(drawn)))
-        records = [replace(each, blocks=()) for each in records]  # drawn again it is another request of that length
+        records = [replace(each, content=None) for each in records]  # drawn again it is another request of that length
     closed = [client for episode in episodes for client in episode if client.concurrency]
     most = scenario.concurrency or max((client.concurrency or 0 for client in closed), default=0)
     if not most:
@@ -194,8 +194,17 @@ def _replayed(model: Model, episode: Episode, scenario: Scenario, rng: Random, t
                 arrived = start + usual_step * (1 + i / len(client.records))
             prompt = min(each.prompt_tokens, scenario.max_prompt_tokens or each.prompt_tokens)
             output = min(each.output_tokens, scenario.max_tokens or each.output_tokens)
-            blocks = each.blocks if prompt == each.prompt_tokens else each.blocks[: prompt // scenario.settings.block_size]
-            requests.append(Request(arrived, prompt, output, stream=stream, blocks=blocks))
+            requests.append(
+                Request(
+                    arrived,
+                    prompt,
+                    output,
+                    stream=stream,
+                    content=each.content and (each.content if prompt == each.prompt_tokens else each.content.until(prompt)),
+                    max_tokens=min(each.max_tokens or output, scenario.max_tokens or each.max_tokens or output),
+                    ignores_eos=bool(each.ignores_eos),
+                )
+            )
         if limit is not None:
             limits[stream] = limit
     block_size = scenario.settings.block_size
@@ -208,7 +217,7 @@ def _replayed(model: Model, episode: Episode, scenario: Scenario, rng: Random, t
             stream: max(1, limit // scenario.replicas + (replica < limit % scenario.replicas)) for stream, limit in limits.items()
         }
         if dealt:
-            outcomes.append(Replay(scenario.settings, step_time, dealt, concurrency=share, think=think_s).run())
+            outcomes.append(scenario.settings.replay(step_time, dealt, concurrency=share, think=think_s).run())
     return outcomes
 
 
@@ -331,7 +340,8 @@ class WhatIf:
 
     def predict(self, changes: Mapping[str, str]) -> tuple[Prediction, tuple[str, ...]]:
         """The figures under the changes, and the sentences that the levers leave. LeverError where one makes no sense."""
-        scenario, notes = applied(self.model.recording.scenario, changes, self.model.recording.facts)
+        recording = self.model.recording
+        scenario, notes = recording.model.applied(recording.scenario, changes, recording.facts)
         return self._told(throws(self.model, scenario), scenario), notes
 
     def recorded(self) -> Prediction:
@@ -356,8 +366,7 @@ class WhatIf:
 
     def _at_the_brim(self, scenario: Scenario, figures: Mapping[str, Told]) -> dict[str, Told]:
         """The counts of a pool that was nearly full and held: as much as the model may be off would have been too much for it."""
-        settings = scenario.settings
-        tight = replace(scenario, settings=replace(settings, blocks=int((1 - MODEL_ERROR["replay"]) * settings.blocks)))
+        tight = replace(scenario, settings=scenario.settings.of_pool(1 - MODEL_ERROR["replay"]))
         found = _figures(self.model, replays(self.model, tight, 0))
         return {name: replace(figures[name], high=max(figures[name].high, found[name])) for name in COUNTS}
 
@@ -422,5 +431,5 @@ def smallest_change(
 def current_value(what_if: WhatIf, name: str) -> int | None:
     """The recorded value of a setting, where it is a whole number."""
     recording = what_if.model.recording
-    value = value_of(recording.scenario, name, recording.facts)
+    value = recording.model.value_of(recording.scenario, name, recording.facts)
     return int(value) if value is not None and value.isdigit() else None

@@ -13,7 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pipelines.replay.scheduler import Outcome, Replay, Request, Settings, StepTime
+from pipelines.replay.engine import Content, Outcome, Request, StepTime
+from pipelines.replay.vllm import Replay, Settings
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"
 BLOCK, BUDGET = 32, 2048
@@ -141,7 +142,11 @@ def replayed(run: str, life: Life, *, moved: Random | None = None) -> Outcome:
     """The life again: told everything, or everything but in which of two steps a request came."""
     blocks, slots = SETTINGS[run]
     requests = [
-        Request(step + (2 * moved.random() if moved else 0.0), *life.lengths[name], blocks=tuple(life.hashes.get(name, ())))
+        Request(
+            step + (2 * moved.random() if moved else 0.0),
+            *life.lengths[name],
+            content=Content.of(life.hashes.get(name, ()), BLOCK),
+        )
         for name, step in life.arrivals
     ]
     settings = Settings(blocks=blocks - 1, block_size=BLOCK, max_num_seqs=slots, max_num_batched_tokens=BUDGET)

@@ -21,7 +21,7 @@ import pytest
 
 from pipelines.replay.kv_events import Emptied, Removed, Stored, by_engine
 from pipelines.replay.load import Record
-from pipelines.replay.prefixes import with_blocks
+from pipelines.replay.prefixes import blocks_of
 from tests.e2e.scheduler_record import BLOCK, SETTINGS, TRUTH, Event, life_of, lives, replayed, stored
 
 pytestmark = pytest.mark.skipif(not TRUTH.is_dir(), reason="the recordings with their truth are not here")
@@ -45,11 +45,10 @@ def test_kv_events_tell_whose_blocks_are_whose(run):
     [record] = lives(run)
     life = life_of(record, stored(run))
     names = list(life.lengths)
-    [told] = with_blocks([_records(record, names)], _kv_events(run), BLOCK, clock_error_s=0.05)
+    [told] = blocks_of([_records(record, names)], _kv_events(run), BLOCK, clock_error_s=0.05)
     whole = {name: life.lengths[name][0] // BLOCK for name in names}
     assert sum(
-        list(each.blocks[: whole[name]]) == life.hashes.get(name, [])[: whole[name]]
-        for name, each in zip(names, told, strict=True)
+        list(each[: whole[name]]) == life.hashes.get(name, [])[: whole[name]] for name, each in zip(names, told, strict=True)
     ) > 0.9 * len(names)
 
 

@@ -16,8 +16,8 @@ from statistics import fmean, pstdev
 
 from pipelines.cli_whatif import recording
 from pipelines.models import Run
+from pipelines.replay.engine import Outcome
 from pipelines.replay.recorded import NotReplayableError, Recording
-from pipelines.replay.scheduler import Outcome
 from pipelines.replay.whatif import Told, WhatIf
 from tests.e2e.scheduler_record import TRUTH, Life, events, life_of, lives, replayed, stored
 

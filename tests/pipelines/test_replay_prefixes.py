@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from pipelines.replay.engine import Content, Request, StepTime
 from pipelines.replay.kv_events import Event, Stored
 from pipelines.replay.load import Record
-from pipelines.replay.prefixes import with_blocks
-from pipelines.replay.scheduler import Replay, Request, Settings, StepTime
+from pipelines.replay.prefixes import blocks_of
+from pipelines.replay.vllm import Replay, Settings
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 BLOCK = 4
@@ -23,7 +24,7 @@ def record(arrived: float, first: float, end: float, prompt: int, output: int) -
 
 
 def blocks(records: list[Record], events: list[Event], clock_error_s: float = 0.0) -> list[tuple[int, ...]]:
-    return [each.blocks for each in with_blocks([records], events, BLOCK, clock_error_s)[0]]
+    return blocks_of([records], events, BLOCK, clock_error_s)[0]
 
 
 def test_a_request_has_the_blocks_of_its_prompt_and_of_its_answer():
@@ -74,6 +75,7 @@ def test_events_without_an_end_to_a_chain_do_not_hang():
 
 def test_recorded_blocks_are_found_again_by_whoever_begins_alike():
     settings = Settings(blocks=100, block_size=BLOCK, max_num_seqs=8, max_num_batched_tokens=64)
-    requests = [Request(0, 13, 2, blocks=(1, 2, 3)), Request(50, 13, 2, blocks=(1, 2, 4)), Request(90, 13, 2, blocks=(5, 6, 7))]
+    texts = ((0, (1, 2, 3)), (50, (1, 2, 4)), (90, (5, 6, 7)))
+    requests = [Request(at, 13, 2, content=Content.of(blocks, BLOCK)) for at, blocks in texts]
     outcome = Replay(settings, StepTime(base=1.0), requests).run()
     assert outcome.first_hit_tokens == 2 * BLOCK

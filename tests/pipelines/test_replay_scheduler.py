@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.replay.scheduler import PROGRESS, Outcome, Replay, Request, Settings, StepTime
+from pipelines.replay.engine import PROGRESS, Outcome, Request, StepTime
+from pipelines.replay.vllm import Replay, Settings
 
 
 def settings(blocks: int = 100, **changed) -> Settings:

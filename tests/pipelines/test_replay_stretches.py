@@ -10,7 +10,7 @@ import pytest
 from pipelines.replay import requests
 from pipelines.replay.load import Bucket, Interval
 from pipelines.replay.requests import MOST_DESCRIBED, STRETCHES, Seen, Throw, of_counters, stretches, throws
-from pipelines.replay.scheduler import Settings
+from pipelines.replay.vllm import Settings
 
 SETTINGS = Settings(blocks=300, block_size=16, max_num_seqs=64, max_num_batched_tokens=2048)
 
@@ -95,7 +95,7 @@ def test_a_recording_replayed_whole_is_asked_for_its_own_count(thrown):
 @pytest.mark.parametrize(("enough", "made"), [(0, 4), (50, 5), (10**9, 16)])
 def test_there_are_four_replays_at_least_and_sixteen_at_most(monkeypatch, enough, made):
     outcome = SimpleNamespace(preemptions=[SimpleNamespace(at=1.0), SimpleNamespace(at=2.0)], lost_tokens=9, recomputed_tokens=5)
-    monkeypatch.setattr(requests, "Replay", lambda *_: SimpleNamespace(run=lambda: outcome))
+    monkeypatch.setattr(Settings, "replay", lambda *_: SimpleNamespace(run=lambda: outcome))
     monkeypatch.setattr(requests, "sharing", lambda drawn, *_, **__: drawn)
     told = throws(SETTINGS, lambda _: [None] * 10, hit_share=0.0, until=1.0, enough=enough)
     assert told == [Throw(1, 2, 9, 5)] * made

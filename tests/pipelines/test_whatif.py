@@ -14,10 +14,12 @@ from pipelines import cli, cli_whatif
 from pipelines.replay import recorded
 from pipelines.replay.calibration import Evidence, Stretch, calibrate, fit
 from pipelines.replay.effects import _too_much
-from pipelines.replay.levers import FIGURES, LEVERS, LeverError, applied, value_of
+from pipelines.replay.engine import Request, StepTime
+from pipelines.replay.engines import LEVERS, MODELS
+from pipelines.replay.levers import FIGURES, OF_LOAD, LeverError
 from pipelines.replay.load import Record
 from pipelines.replay.recorded import NotReplayableError, _require_modelled, client_of, episodes
-from pipelines.replay.scheduler import Replay, Request, StepTime
+from pipelines.replay.vllm import Replay
 from pipelines.replay.whatif import WhatIf, meets, smallest_change, swept
 from pipelines.replay.window import part_of
 from pipelines.sqlshell import open_read_only
@@ -258,7 +260,7 @@ SIZES = {"num_gpu_blocks": 144, "kv_capacity_tokens": 4608}
         ({}, {"pipeline_parallel_size": "2"}, "pipeline"),
         ({}, {"mamba_cache_mode": "align"}, "hybrid"),
         ({"engine_generation": "v0"}, {}, "vLLM V0"),
-        ({"engine_kind": "sglang"}, {}, "sglang"),
+        ({"engine_kind": "tensorrt_llm"}, {}, "tensorrt_llm"),
         ({"num_gpu_blocks": None, "kv_capacity_tokens": None}, {}, "KV pool"),
     ],
 )
@@ -296,23 +298,23 @@ def test_a_run_that_is_not_reproduced_gets_a_reason():
 
 def test_memory_becomes_blocks_by_shown_arithmetic(pressed):
     run = pressed.model.recording
-    changed, (note,) = applied(run.scenario, {"gpu_memory_utilization": "0.6"}, run.facts)
+    changed, (note,) = run.model.applied(run.scenario, {"gpu_memory_utilization": "0.6"}, run.facts)
     # 10 GiB are half of the GPU: a tenth more of it is 2 GiB, half as much again
     assert changed.settings.blocks + 1 == 144 * 1.5
     assert "2.00 GiB more" in note
-    changed, _ = applied(run.scenario, {"kv_cache_dtype": "fp8"}, run.facts)
+    changed, _ = run.model.applied(run.scenario, {"kv_cache_dtype": "fp8"}, run.facts)
     assert changed.settings.blocks + 1 == 288
     # half the weights leave 3 GiB more to the cache of each of two GPUs
-    changed, _ = applied(run.scenario, {"tensor_parallel_size": "2"}, run.facts)
+    changed, _ = run.model.applied(run.scenario, {"tensor_parallel_size": "2"}, run.facts)
     assert changed.settings.blocks + 1 == 144 * 2 * 7 / 4
 
 
-@pytest.mark.parametrize("name", LEVERS)
+@pytest.mark.parametrize("name", [*MODELS["vllm"].own, *OF_LOAD])
 def test_every_lever_says_where_it_stands_and_what_it_takes(pressed, name):
     run = pressed.model.recording
-    value_of(run.scenario, name, run.facts)
+    assert name in run.model.values(run.scenario, run.facts)
     with pytest.raises(LeverError, match=name):
-        applied(run.scenario, {name: "much"}, run.facts)
+        run.model.applied(run.scenario, {name: "much"}, run.facts)
 
 
 @pytest.mark.parametrize(
@@ -405,7 +407,7 @@ def test_an_analysis_keeps_which_requests_begin_alike(analyzed):
     drawn = recorded.read({**tables, "core.request_blocks": too_few})
     assert any("they are drawn" in each for each in drawn.assumed)
     assert drawn.scenario.hit_share > 0
-    assert not any(each.blocks for episode in drawn.episodes for client in episode for each in client.records)
+    assert not any(each.content for episode in drawn.episodes for client in episode for each in client.records)
 
 
 # the same figures as advice

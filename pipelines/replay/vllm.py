@@ -1,4 +1,4 @@
-"""The engine's scheduler over the block pool: a discrete-event replay of a list of requests.
+"""vLLM's scheduler over the block pool: a discrete-event replay of a list of requests.
 
 To be read beside vLLM's `v1/core/sched/scheduler.py`. What a step does, in its order:
 
@@ -20,14 +20,14 @@ asynchronous scheduler ends requests one step later; that is one step in hundred
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from math import ceil, frexp, inf, ldexp, sqrt
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
 
+from pipelines.replay import engine
+from pipelines.replay.engine import Preemption, Request, StepTime, binned, steps_until
 from pipelines.replay.pool import BlockPool, Key
-
-GAP_BINS = 2**13  # of the time between tokens, up to its double
 
 
 @dataclass(frozen=True)
@@ -49,87 +49,20 @@ class Settings:
         known = version or (99,)
         return cls(**{"must_whole_sequence_fit": known >= (0, 19, 1), "is_unhashed_first": known >= (0, 23), **given})  # type: ignore[arg-type]
 
+    def of_pool(self, share: float) -> Settings:
+        """The same with so large a share of the pool."""
+        return replace(self, blocks=int(share * self.blocks))
 
-@dataclass(frozen=True)
-class StepTime:
-    """What one engine step adds to the clock: a part of its own, a part for each token computed, one for each token generated,
-    and one for each token of context that a decoding request reads from the KV cache for its next.
-
-    So the clock counts seconds. With a part for tokens generated alone it counts those (`PROGRESS`): arrivals are then given as
-    the tokens the engine had generated when they came. That clock needs no calibration and cannot drift from what was observed,
-    so it is the one to re-enact a recorded load with.
-    """
-
-    base: float = 0.0
-    computed: float = 0.0
-    generated: float = 0.0
-    context: float = 0.0
-
-    def of(self, computed: float, generated: float, context: float = 0.0) -> float:
-        """How far a step moves the clock."""
-        return self.base + self.computed * computed + self.generated * generated + self.context * context
-
-    def times(self, factor: float) -> StepTime:
-        """The same, slower by a factor."""
-        return StepTime(self.base * factor, self.computed * factor, self.generated * factor, self.context * factor)
-
-
-PROGRESS = StepTime(generated=1.0)
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request of the replay. `stream` names the client it belongs to; `shared_blocks` blocks of its prompt are the same for
-    all requests of one `prefix`. Where it is known what its leading blocks hold, `blocks` say it instead.
-    """
-
-    arrived: float
-    prompt_tokens: int
-    output_tokens: int
-    stream: int = 0
-    prefix: int = 0
-    shared_blocks: int = 0
-    blocks: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Preemption:
-    """A running request lost its blocks. `recomputed_tokens` is None where it never came back."""
-
-    request: int
-    at: float
-    context_tokens: int
-    recomputed_tokens: int | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the replay did."""
-
-    ended_at: float
-    steps: int
-    computed_tokens: int
-    first_hit_tokens: int
-    preemptions: tuple[Preemption, ...]
-    started_at: tuple[float | None, ...]
-    first_token_at: tuple[float | None, ...]
-    finished_at: tuple[float | None, ...]
-    evictions: int
-    peak_usage: float
-    sent_at: tuple[float | None, ...] = ()  # when each request reached the engine
-    token_gaps: tuple[tuple[float, int], ...] = ()  # (time from a token to the next of the same request, how often)
-    waiting: tuple[tuple[str, float], ...] = ()  # (what requests waited for: slots, pool or budget, how long any did)
-    peak_running: int = 0
-
-    @property
-    def recomputed_tokens(self) -> int:
-        """Tokens computed again after preemptions."""
-        return sum(each.recomputed_tokens or 0 for each in self.preemptions)
-
-    @property
-    def lost_tokens(self) -> int:
-        """Tokens that victims held when they were preempted."""
-        return sum(each.context_tokens for each in self.preemptions)
+    def replay(
+        self,
+        step_time: StepTime,
+        requests: Sequence[Request],
+        *,
+        concurrency: Mapping[int, int] | None = None,
+        think: float = 0.0,
+    ) -> Replay:
+        """An engine of these settings with an empty pool, and these requests to come."""
+        return Replay(self, step_time, requests, concurrency=concurrency, think=think)
 
 
 @dataclass(eq=False)
@@ -154,12 +87,8 @@ class _Sequence:
         return self.request.prompt_tokens + self.outputs
 
 
-class Replay:
-    """One engine, from an empty pool, over requests in order of arrival.
-
-    `concurrency` limits the requests of each stream in flight, as a load generator does: the next is sent `think` after one ends,
-    not before its own arrival. Streams without an entry are open: their requests arrive when they arrive.
-    """
+class Replay(engine.Replay):
+    """One engine, from an empty pool, over requests in order of arrival."""
 
     def __init__(
         self,
@@ -167,24 +96,14 @@ class Replay:
         step_time: StepTime,
         requests: Sequence[Request],
         *,
-        concurrency: dict[int, int] | None = None,
+        concurrency: Mapping[int, int] | None = None,
         think: float = 0.0,
     ) -> None:
+        super().__init__(step_time, requests, concurrency=concurrency, think=think)
         self.settings = settings
-        self.step_time = step_time
-        self.requests = requests
         self.pool = BlockPool(settings.blocks, is_caching=settings.is_caching, is_unhashed_first=settings.is_unhashed_first)
-        self.now = 0.0
-        self.step = 0
         self.running: list[_Sequence] = []
         self.waiting: deque[_Sequence] = deque()
-        self._limits = concurrency or {}
-        self._think = think
-        self._returns: list[tuple[float, int]] = []  # (when, request) that a client sends next, each in flight already
-        self._in_flight = dict.fromkeys(self._limits, 0)
-        self._held: dict[int, deque[int]] = {stream: deque() for stream in self._limits}
-        self._arrivals = sorted(range(len(requests)), key=lambda i: (requests[i].arrived, i))
-        self._next_arrival = 0
         self._calendar: list[tuple[int, int, int, _Sequence]] = []  # (step, admission order, epoch, sequence)
         self._came_due: list[_Sequence] = []  # in this step
         self._prefilling: list[_Sequence] = []
@@ -192,89 +111,20 @@ class Replay:
         self._context = 0  # tokens that the decoding sequences read in their next step: one more each, step by step
         self._admissions = 0
         self._is_blocked = False
-        self._computed = self._first_hits = 0
-        self._peak = 0.0
-        self._peak_running = 0
-        self._gaps: dict[float, int] = defaultdict(int)  # many steps take about the same time: not one entry a step
-        self._waiting_for: dict[str, float] = defaultdict(float)
-        self._preemptions: list[Preemption] = []
-        self._sent: list[float | None] = [None] * len(requests)
-        self._started: list[float | None] = [None] * len(requests)
-        self._first: list[float | None] = [None] * len(requests)
-        self._finished: list[float | None] = [None] * len(requests)
 
-    def run(self) -> Outcome:
-        """Replay to the end of the last request."""
-        while self._is_work_left():
-            self._arrive()
-            if not (self.running or self.waiting):
-                self.now = self._next_arrival_at()
-                continue
-            if not self._can_jump():
-                self._step()
-        return Outcome(
-            ended_at=self.now,
-            steps=self.step,
-            computed_tokens=self._computed,
-            first_hit_tokens=self._first_hits,
-            preemptions=tuple(self._preemptions),
-            started_at=tuple(self._started),
-            first_token_at=tuple(self._first),
-            finished_at=tuple(self._finished),
-            evictions=self.pool.evictions,
-            peak_usage=self._peak,
-            sent_at=tuple(self._sent),
-            token_gaps=tuple(self._gaps.items()),
-            waiting=tuple(sorted(self._waiting_for.items())),
-            peak_running=self._peak_running,
-        )
-
-    # arrivals
-
-    def _is_work_left(self) -> bool:
-        return bool(self.running or self.waiting or self._returns or self._next_arrival < len(self._arrivals))
-
-    def _next_arrival_at(self) -> float:
-        listed = self.requests[self._arrivals[self._next_arrival]].arrived if self._next_arrival < len(self._arrivals) else inf
-        return min(listed, self._returns[0][0]) if self._returns else listed
-
-    def _arrive(self) -> None:
-        while self._next_arrival_at() <= self.now:
-            if self._returns and self._returns[0][0] <= self.now:
-                self._reach_engine(heapq.heappop(self._returns)[1])
-                continue
-            index = self._arrivals[self._next_arrival]
-            stream = self.requests[index].stream
-            self._next_arrival += 1
-            limit = self._limits.get(stream)
-            if limit is not None and self._in_flight[stream] >= limit:
-                self._held[stream].append(index)
-            else:
-                if limit is not None:
-                    self._in_flight[stream] += 1
-                self._reach_engine(index)
-
-    def _reach_engine(self, index: int) -> None:
-        request = self.requests[index]
-        if self._never_fits(request):  # the engine refuses it at once
-            self._send_next(request.stream)
-            return
-        self._sent[index] = self.now
-        self.waiting.append(_Sequence(index, request))
-        if len(self.waiting) == 1:
-            self._is_blocked = False
-
-    def _send_next(self, stream: int) -> None:
-        """A request of the stream has come back: its client sends the next."""
-        if stream not in self._limits:
-            return
-        if self._held[stream]:
-            heapq.heappush(self._returns, (self.now + self._think, self._held[stream].popleft()))
-        else:
-            self._in_flight[stream] -= 1
+    def _has_work(self) -> bool:
+        return bool(self.running or self.waiting)
 
     def _never_fits(self, request: Request) -> bool:
         return ceil((request.prompt_tokens + request.output_tokens) / self.settings.block_size) > self.settings.blocks
+
+    def _receive(self, index: int) -> None:
+        self.waiting.append(_Sequence(index, self.requests[index]))
+        if len(self.waiting) == 1:
+            self._is_blocked = False
+
+    def _evictions(self) -> int:
+        return self.pool.evictions
 
     # steps
 
@@ -287,7 +137,7 @@ class Replay:
         first = self.step_time.of(self._decoding, self._decoding, self._context)
         longer = self.step_time.context * self._decoding  # than the step before it: all contexts grow by one
         if (arrival := self._next_arrival_at()) < inf:
-            steps = min(steps, max(1, _steps_until(arrival - self.now, first, longer)))
+            steps = min(steps, max(1, steps_until(arrival - self.now, first, longer)))
         if steps < 1:
             return False
         mean = first + longer * (steps - 1) / 2
@@ -295,7 +145,7 @@ class Replay:
         self._computed += int(steps) * self._decoding
         self._context += int(steps) * self._decoding
         self._pass(steps * mean)
-        self._gaps[_binned(mean)] += int(steps) * self._decoding
+        self._gaps[binned(mean)] += int(steps) * self._decoding
         return True
 
     def _pass(self, time: float, *, is_pool_short: bool = False) -> None:
@@ -327,7 +177,7 @@ class Replay:
         time = self.step_time.of(scheduled, generated, self._context)
         self._pass(time, is_pool_short=preempted)
         if decoded:
-            self._gaps[_binned(time)] += decoded
+            self._gaps[binned(time)] += decoded
         self._context += self._decoding
         self._after(chunks)
 
@@ -503,21 +353,11 @@ class Replay:
         sequence.held = full
 
     def _keys(self, sequence: _Sequence, first: int, end: int) -> Iterator[Key]:
-        request = sequence.request
+        request, size = sequence.request, self.settings.block_size
+        told = request.content
+        known = told.tokens // size if told else 0
         for position in range(first, end):
-            if position < len(request.blocks):
-                yield request.blocks[position]
+            if told and position < known:
+                yield told.key((position + 1) * size)
             else:
                 yield (-1 - request.prefix, position) if position < request.shared_blocks else (sequence.index, position)
-
-
-def _binned(time: float) -> float:
-    """The time to a ten-thousandth of itself: with the contexts it changes at every step, and there are many steps."""
-    mantissa, exponent = frexp(time)
-    return ldexp(round(mantissa * GAP_BINS) / GAP_BINS, exponent)
-
-
-def _steps_until(time: float, first: float, longer: float) -> float:
-    """How many steps pass until then: the first takes `first`, each `longer` than the one before it."""
-    usual = first - longer / 2  # the sum of k steps is k * usual + k * k * longer / 2
-    return ceil(2 * time / (usual + sqrt(usual**2 + 2 * longer * time))) if usual > 0 else inf

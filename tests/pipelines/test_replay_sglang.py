@@ -1,0 +1,262 @@
+"""SGLang's scheduler, replayed: held line by line against a real log, and on loads small enough to follow by hand."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from itertools import zip_longest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.replay.engine import Content, Outcome, Request, StepTime
+from pipelines.replay.sglang import NewTokenRatio, Replay, Settings
+from tests.conftest import PROJECT
+
+A_STEP = StepTime(base=1.0)
+SAMPLE = PROJECT / "sample_traces" / "sglang-0.5.23-retraction" / "server.log.gz"
+
+
+def settings(tokens: int = 400, **changed) -> Settings:
+    given_settings = {"max_running_requests": 8, "chunked_prefill_size": 64, "page_size": 1, **changed}
+    version = given_settings.pop("version", None)
+    return Settings.of_version(version, max_total_num_tokens=tokens, **given_settings)
+
+
+def replay(requests: list[Request], settings_: Settings, step_time: StepTime = A_STEP, **options) -> Outcome:
+    return settings_.replay(step_time, requests, **options).run()
+
+
+# the real one
+
+LINES = (
+    r"(Prefill) batch, #new-seq: (\d+), #new-token: (\d+), #cached-token: (\d+), .*#running-req: (\d+), #queue-req: (\d+)",
+    r"(Decode) batch, #running-req: (\d+), #token: (\d+), .*#queue-req: (\d+)",
+    r"(Retract) requests. #retracted_reqs: (\d+), #new_tokens_gained: (\d+), #new_token_ratio: ([\d.]+) -> ([\d.]+)",
+)
+
+
+def logged() -> Iterator[tuple[str, ...]]:
+    """What the engine printed: every prefill batch, every fifth decode step, every retraction."""
+    with gzip.open(SAMPLE, "rt") as lines:
+        for line in lines:
+            for pattern in LINES:
+                if found := re.search(pattern, line):
+                    yield found.groups()
+
+
+class Told(Replay):
+    """A replay that prints what the engine prints, step by step."""
+
+    def __init__(self, *given_arguments, **options) -> None:
+        super().__init__(*given_arguments, **options)
+        self.lines: list[tuple[str, ...]] = []
+
+    def _can_jump(self) -> bool:
+        return False
+
+    def _line(self, *words: object) -> None:
+        self.lines.append(tuple(str(each) for each in words))
+
+    def _prefill(self, batch) -> None:
+        tokens = sum(tokens for _, tokens in batch)
+        found = sum(each.computed for each, _ in batch if each.computed == each.in_tree and each is not self.continued)
+        self._line("Prefill", len(batch), tokens, found, len(self.running), len(self.waiting))
+        super()._prefill(batch)
+
+    def _prefill_batch(self):
+        self.continued = self._unfinished
+        return super()._prefill_batch()
+
+    def _decode(self) -> None:
+        super()._decode()
+        if self._decodes % 5 == 0:
+            used = self.pool.tokens - self.pool.free - self.pool.evictable
+            self._line("Decode", self.decoded, used if self.running else 0, len(self.waiting))
+
+    def _generate(self, steps: int) -> None:
+        self.decoded = len(self.running)
+        super()._generate(steps)
+
+    def _retract(self) -> None:
+        free, ratio, running = self.pool.free, self.ratio.now, len(self.running)
+        super()._retract()
+        gained = self.pool.free - free
+        self._line("Retract", running - len(self.running), gained, f"{ratio:.4f}", f"{self.ratio.now:.4f}")
+
+
+def recorded_load() -> list[Request]:
+    """The load of the sample: prompts begin with the same 49 tokens, the second group's with the first's, the fourth asks for the
+    second's again; of each group so many came before the first step, as its first prefill line says.
+    """
+
+    def content(*parts: tuple[int, int]) -> Content:
+        blocks = [text * 1000 + i for text, tokens in parts for i in range(tokens)]
+        return Content.of(blocks, 1)
+
+    requests = []
+    for group, (order, first) in enumerate(
+        (((1, 2, 3, 4, 0, 7, 5, 6), 1), ((2, 1, 0, 3, 5, 6, 7, 4), 3), ((0, 2, 1, 3, 4, 5), 1), (range(8), 3))
+    ):
+        for place, i in enumerate(order):
+            prompt, output = ((81, 220), (93, 110), (197, 20), (93, 10))[group]
+            parts = (((1, 49), (10 + i, 32), (30 + i, 12)), ((2, 15), (50 + i, 182)))[group == 2]
+            at = 10_000.0 * group + (0.5 if place >= first else 0.0)
+            requests.append(Request(at, prompt, output, content=content(*parts).until(prompt)))
+    return requests
+
+
+RECORDED = settings(900, chunked_prefill_size=256, schedule_conservativeness=0.05, version=(0, 5, 23))
+
+
+def test_the_replay_does_what_the_engine_logged_line_by_line():
+    told = Told(RECORDED, A_STEP, recorded_load())
+    outcome = told.run()
+    lines = list(logged())
+    assert len(lines) > 200
+    assert [pair for pair in zip_longest(lines, told.lines) if pair[0] != pair[1]] == []
+    assert len(outcome.preemptions) == 3
+    # the engine counts the token that each victim had generated last, too: it was not yet computed
+    assert outcome.recomputed_tokens + len(outcome.preemptions) == 433
+
+
+# jumps
+
+
+class StepByStep(Replay):
+    def _can_jump(self) -> bool:
+        return False
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 60), st.integers(1, 60), st.integers(1, 90), st.integers(0, 9)), min_size=1, max_size=25),
+    st.sampled_from([1, 4]),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.sampled_from(["fcfs", "lpm", "lof"]),
+    st.booleans(),
+)
+def test_jumps_do_the_same_as_step_by_step(load, page, conservativeness, policy, caching):
+    requests = [
+        Request(at, prompt, output, shared_blocks=min(shared, prompt // page), max_tokens=output + shared)
+        for at, prompt, output, shared in load
+    ]
+    given_settings = settings(
+        200, page_size=page, schedule_conservativeness=conservativeness, schedule_policy=policy, is_caching=caching
+    )
+    step_time = StepTime(base=0.05, computed=0.003, generated=0.002, context=0.001)
+    player = Replay(given_settings, step_time, requests)
+    jumped = player.run()
+    stepped = StepByStep(given_settings, step_time, requests).run()
+    assert jumped.steps == stepped.steps
+    assert [(each.request, each.context_tokens, each.recomputed_tokens) for each in jumped.preemptions] == [
+        (each.request, each.context_tokens, each.recomputed_tokens) for each in stepped.preemptions
+    ]
+    assert jumped.finished_at == pytest.approx(stepped.finished_at)
+    assert sum(count for _, count in jumped.token_gaps) == sum(count for _, count in stepped.token_gaps)
+    # all are answered, and all tokens are accounted for
+    assert all(each is not None for each in jumped.finished_at)
+    assert player.pool.free + player.pool.evictable == 200
+    useful = sum(each.prompt_tokens + each.output_tokens - 1 for each in requests) - jumped.first_hit_tokens
+    again = sum(1 for each in jumped.preemptions if each.recomputed_tokens is not None)
+    assert jumped.computed_tokens <= useful + jumped.recomputed_tokens + again
+
+
+# admission
+
+
+def test_the_ratio_falls_with_decode_steps_and_is_reset_by_idleness():
+    ratio = NewTokenRatio(0.5)
+    assert ratio.now == pytest.approx(0.35)
+    ratio.decay(600)
+    assert ratio.now == pytest.approx(0.35 * 0.14)
+    ratio.decay(600)
+    assert ratio.now == pytest.approx(0.35 * 0.14)
+    ratio.reset()
+    assert ratio.now == pytest.approx(0.35)
+    assert NewTokenRatio(9.0).now == 1.0
+
+
+def test_admission_counts_on_all_that_a_new_request_may_generate():
+    # each may generate 100 and does 20: the pool of 400 has room for three times 10 + 100 + a page
+    short = replay([Request(0, 10, 20, max_tokens=100)] * 5, settings())
+    assert sorted(each for each in short.started_at if each is not None) == [0.0, 0.0, 0.0, 20.0, 20.0]
+    assert not short.preemptions
+    assert replay([Request(0, 10, 20)] * 5, settings()).started_at == (0.0,) * 5
+
+
+def test_of_the_running_ones_admission_counts_on_a_share():
+    # the first may generate 300 more: at 1.0 nothing is left for the second, at 0.1 all but 30
+    load = [Request(0, 10, 300), Request(5, 50, 60)]
+    bold, careful = (replay(load, settings(schedule_conservativeness=each)) for each in (0.1, 9.0))
+    assert bold.started_at[1] == 5.0
+    assert careful.started_at[1] == careful.finished_at[0]
+
+
+def test_whoever_ignores_the_end_of_its_text_is_counted_on_in_full_from_0_5_23_on():
+    load = [Request(0, 10, 300, ignores_eos=True), Request(5, 50, 60)]
+    for version, starts in (((0, 5, 22), 5.0), ((0, 5, 23), 300.0)):
+        assert replay(load, settings(schedule_conservativeness=0.1, version=version)).started_at[1] == starts
+
+
+def test_without_a_cache_requests_of_known_length_are_admitted_by_when_the_others_end():
+    # the first two end before the third has grown: together they never need more than the pool
+    load = [Request(0, 20, 20, ignores_eos=True), Request(0, 20, 20, ignores_eos=True), Request(0, 20, 80, ignores_eos=True)]
+    pool = settings(146, is_caching=False, version=(0, 5, 22))
+    assert replay(load, pool).started_at == (0.0, 0.0, 0.0)
+    anyone = [Request(each.arrived, each.prompt_tokens, each.output_tokens) for each in load]
+    assert replay(anyone, pool).started_at[2] != 0.0
+
+
+def test_slots_are_a_limit_of_their_own():
+    outcome = replay([Request(0, 4, 3)] * 2, settings(max_running_requests=1))
+    assert outcome.finished_at == (3.0, 6.0)
+    assert [cause for cause, _ in outcome.waiting] == ["slots"]
+
+
+def test_a_prompt_longer_than_the_chunk_takes_several_steps_in_which_nobody_decodes():
+    outcome = replay([Request(0, 4, 6), Request(2.5, 150, 1)], settings())
+    assert outcome.first_token_at == (1.0, 6.0)  # three chunks
+    assert outcome.finished_at[0] == 9.0  # two of its five decode steps before them, three after
+    assert (4.0, 1) in outcome.token_gaps
+
+
+@pytest.mark.parametrize(("policy", "first"), [("fcfs", 1), ("lof", 2), ("lpm", 3)])
+def test_who_is_first_is_a_matter_of_policy(policy, first):
+    shared = Content.of(range(40), 1)
+    load = [Request(0, 41, 9, content=shared), Request(1, 50, 5), Request(2, 50, 8), Request(3, 50, 5, content=shared)]
+    outcome = replay(load, settings(max_running_requests=1, schedule_policy=policy))
+    assert min((1, 2, 3), key=lambda i: outcome.started_at[i] or 0) == first
+
+
+# retraction
+
+
+def test_whoever_has_generated_least_is_retracted_and_prefilled_again():
+    outcome = replay([Request(0, 20, 100), Request(3, 30, 100)], settings(180, schedule_conservativeness=0.0))
+    assert [each.request for each in outcome.preemptions] == [1]
+    lost = outcome.preemptions[0]
+    # its prompt is still in the tree, its answer was freed
+    assert lost.context_tokens - 30 == lost.recomputed_tokens
+
+
+def test_of_equals_the_longest_prompt_is_retracted():
+    # the second batch is prefilled before the first has decoded: all have generated as much all along
+    load = [Request(0, 40, 60), Request(0.5, 20, 60), Request(0.5, 21, 60)]
+    outcome = replay(load, settings(160, schedule_conservativeness=0.0, chunked_prefill_size=41))
+    assert [each.request for each in outcome.preemptions] == [0]
+
+
+def test_before_0_5_2_retraction_goes_on_until_twenty_steps_fit():
+    # when the pool is full the victim has 40 tokens, its prompt included some 50; three that are left need 60 for twenty steps
+    load = [Request(float(i), 10, 60) for i in range(4)]
+    for version, retracted in (((0, 5, 2), 1), ((0, 5, 1), 2)):
+        lost = replay(load, settings(200, schedule_conservativeness=0.0, version=version)).preemptions
+        assert sum(each.at == lost[0].at for each in lost) == retracted
+
+
+def test_a_request_that_never_fits_is_refused_and_its_client_goes_on():
+    outcome = replay([Request(0, 900, 1), Request(0, 4, 1)], settings(), concurrency={0: 1})
+    assert outcome.finished_at[0] is None
+    assert outcome.finished_at[1] is not None
