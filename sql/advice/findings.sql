@@ -287,6 +287,78 @@ eviction as (
         and facts.first_tokens >= 20 -- a hit ratio over fewer prompts is off by a quarter or more by chance
 ),
 
+-- the time of transfers is told by few tiers; tokens moved are cheaper than tokens computed, so without it their share is a remark
+offload as (
+    select
+        facts.engine,
+        facts.verdict,
+        facts.window_start,
+        facts.window_end,
+        facts.peak_at,
+        15 * sqrt(clamp(coalesce(ratio(facts.restored_tokens, facts.queried_tokens), moved.share), 0, 1)) as severity,
+        case when facts.restored_tokens is not null then 0.8 else 0.6 end as confidence,
+        format(
+            'The KV pool does not hold the prefixes that come back: {} were loaded from a tier behind it{}.',
+            coalesce(
+                format('{:.0f} % of looked-up prompt tokens', 100 * ratio(facts.restored_tokens, facts.queried_tokens)),
+                format('{} prompt tokens', spoken_count(facts.weight))
+            ),
+            coalesce(format(', {:.0f} % were found in it', 100 * ratio(facts.hit_tokens, facts.queried_tokens)), '')
+        ) as summary,
+        sentences([
+            format('{} prompt tokens were in this pool before, left it, and came back: moved, and not computed again.', spoken_count(facts.weight)),
+            format('The pool holds {} tokens.', spoken_count(facts.kv_capacity_tokens)),
+            format('The tier lost {} tokens for want of room of its own.', spoken_count(nullif(tiers.dropped_tokens, 0))),
+        ]) as evidence,
+        ['Each token that came back was one less to compute: the tier does its work.'] as evidence_against,
+        ['What the transfers cost: keep the clients'' per-request results with the tier on, and with it off.'] as missing,
+    from facts
+    left join (select engine, sum(dropped_tokens) as dropped_tokens from core.tier_restores group by engine) as tiers using (engine)
+    left join (
+        select engine, max(ratio(restored_tokens, restored_tokens + stored_tokens)) as share
+        from core.tier_restores
+        group by engine
+    ) as moved using (engine)
+    where facts.verdict = 'offload_pressure'
+),
+
+held_back as (
+    select
+        facts.engine,
+        facts.verdict,
+        facts.window_start,
+        facts.window_end,
+        facts.peak_at,
+        delay_severity(ratio(facts.weight, facts.signs), ratio(facts.weight, facts.weight + served.seconds)) as severity,
+        0.85 as confidence,
+        format(
+            '{} were held back by their own client, for {} on average, while the engine had room.',
+            if(facts.signs = 1, 'One request', format('{} requests', spoken_count(facts.signs))),
+            spoken_duration(ratio(facts.weight, facts.signs))
+        ) as summary,
+        sentences([
+            format('Nobody waited in the engine then: {} ran at most{}.', facts.max_running, coalesce(format(', of {} slots', facts.max_num_seqs), '')),
+            format('KV usage at most {:.0f} %.', 100 * facts.max_kv_usage_ratio),
+            format('The client had at most {} requests in flight.', limits.max_concurrency),
+        ]) as evidence,
+        ['Whether the engine serves more at once as fast, only the experiment shows.'] as evidence_against,
+        []::varchar[] as missing,
+    from facts
+    left join lateral (
+        select sum(seconds_between(requests.arrived_at, requests.finished_at)) as seconds
+        from core.requests
+        where requests.engine = facts.engine
+            and requests.client_queue_s >= 0.1
+            and requests.arrived_at between facts.window_start and facts.window_end
+    ) as served on true
+    left join lateral (
+        select max(runs.max_concurrency) as max_concurrency
+        from staging.client_runs as runs
+        where runs.started_at <= facts.window_end and runs.ended_at >= facts.window_start
+    ) as limits on true
+    where facts.verdict = 'client_limited'
+),
+
 interference as (
     select
         engine,
@@ -494,6 +566,10 @@ from (
     from queueing
     union all by name
     from eviction
+    union all by name
+    from offload
+    union all by name
+    from held_back
     union all by name
     from interference
     union all by name

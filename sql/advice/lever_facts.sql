@@ -23,6 +23,8 @@
 -- column: decode_s               | Inter-token time in them.
 -- column: missed_tokens          | Prompt tokens that would have been found at the best earlier hit ratio.
 -- column: hit_ratio              | Share of the prompt tokens looked up that the prefix cache had, in them.
+-- column: restored_tokens        | Of them, tokens that were in the pool before and came back from a tier.
+-- column: restored_ratio         | Their share.
 -- column: best_hit_ratio         | The best earlier such share.
 -- column: watermark              | vLLM's setting of that name.
 -- column: conservativeness       | SGLang's schedule_conservativeness.
@@ -114,6 +116,8 @@ spells as (
         sum(decode_s) as decode_s,
         sum(missed_tokens) as missed_tokens,
         ratio(sum(hit_tokens), sum(queried_tokens)) as hit_ratio,
+        sum(restored_tokens) as restored_tokens,
+        ratio(sum(restored_tokens), sum(queried_tokens)) as restored_ratio,
         max(best_hit_ratio) as best_hit_ratio,
     from marts.spell_facts
     group by engine, verdict

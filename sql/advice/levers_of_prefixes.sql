@@ -78,12 +78,34 @@ locality as (
         [format('The hit ratio fell from {:.0f} % to {:.0f} %.', 100 * best_hit_ratio, 100 * hit_ratio)] as evidence,
         'tokens found at the best earlier hit ratio and not found now' as method,
     from advice.lever_facts
-    where verdict in ('prefix_eviction', 'offload_pressure') and severity >= 20
+    where verdict = 'prefix_eviction' and severity >= 20
+),
+
+locality_beside_a_tier as (
+    select
+        engine,
+        verdict,
+        'locality' as lever,
+        format('{:.0f} % of prompt tokens come back from a tier', 100 * restored_ratio) as from_value,
+        'found in the pool' as to_value,
+        [
+            coalesce(
+                format('Up to {} prompt tokens of the run need not be moved.', spoken_count(restored_tokens)),
+                'Prefixes are asked for while they are still in the pool.'
+            ),
+        ] as effects,
+        []::varchar[] as estimates,
+        []::varchar[] as prices,
+        [format('The pool itself had {:.0f} % of them.', 100 * hit_ratio)] as evidence,
+        'tokens that were in the pool before and came back from a tier' as method,
+    from advice.lever_facts
+    where verdict = 'offload_pressure'
 ),
 
 proposed as (
     from host_tier
     union all by name from locality
+    union all by name from locality_beside_a_tier
 )
 
 select engine, verdict, lever, from_value, to_value, effects, estimates, prices, evidence, method,

@@ -5,6 +5,9 @@
 -- The best before is taken over a stretch of at least ten lookups' worth of tokens, so that one lucky prompt does not set it; after a
 -- restart it starts again, for a cold cache is not an evicted one.
 --
+-- What a tier gave back counts where it is known that this engine had it before: by the tier's kind (host memory or disk, SGLang's own
+-- hierarchy, a store that keeps what the engine itself wrote), or by KV events. What another engine sent is no sign of a small pool.
+--
 -- grain: engine, interval_end
 -- column: engine           | Engine.
 -- column: interval_start   | Scrape before.
@@ -14,7 +17,9 @@
 -- column: hit_ratio        | hit_tokens / queried_tokens over the interval and the two before it.
 -- column: best_hit_ratio   | Highest such ratio seen before, since the engine started.
 -- column: refilled_tokens  | Tokens of removed blocks that another prompt stored again; NULL without KV events.
--- column: missed_tokens    | Tokens that would have been found at the best ratio and were not, or that were refilled, whichever is more; NULL where neither is known.
+-- column: missed_tokens    | Tokens that would have been found at the best ratio and were neither found nor given back by a tier, or that were refilled, whichever is more; NULL where neither is known.
+-- column: restored_tokens  | Prompt tokens that were here before and came back from a tier (host memory, disk, a store); NULL where that is not known.
+-- column: restored_ratio   | restored_tokens / queried_tokens over the interval and the two before it.
 -- column: near_lookups     | Requests that got their first token in the interval and the two before it.
 -- column: written_tokens   | New KV tokens written since the engine's first scrape or restart: over the pool's size, something was evicted.
 -- column: kv_capacity_tokens | Tokens the pool holds.
@@ -45,28 +50,55 @@ with counters as (
         sum(delta) filter (where signal = 'generation_tokens') as generation_tokens,
         bool_or(is_reset) as is_reset,
         sum(delta) filter (where signal = 'ttft_s_count') as first_tokens,
+        sum(delta) filter (
+            where signal = 'prompt_tokens_cached_by_source' and regexp_matches(labels, '(^|,)source=(host|disk)(,|$)')
+        ) as own_tier_tokens,
+        coalesce(
+            sum(delta) filter (where signal = 'external_prefix_hits')
+                - coalesce(sum(delta) filter (where signal = 'prompt_tokens_cached_by_source' and labels like '%source=p2p%'), 0),
+            sum(delta) filter (where signal = 'tier_restored_tokens' and is_of_kv_pool(labels))
+        ) as tier_tokens,
     from core.counter_intervals
     group by all
 ),
 
-refills as (
+again as (
     select
         counters.engine,
         counters.interval_end,
-        sum(again.blocks_after_removal * again.block_size) as refilled_tokens,
+        -- an interval and the two before it: blocks are stored a little before or after the counter says so
+        sum(sum(again.blocks_after_removal * again.block_size)) over (
+            partition by counters.engine order by counters.interval_end rows 2 preceding
+        ) as near_again_tokens,
+        sum(again.blocks_after_removal * again.block_size) filter (where again.kind = 'refill') as refilled_tokens,
     from counters
-    inner join core.blocks_stored_again as again
+    left join core.blocks_stored_again as again
         on again.engine = counters.engine
         and again.stored_at > counters.interval_start
         and again.stored_at <= counters.interval_end
-    where again.kind = 'refill'
+    group by counters.engine, counters.interval_end
+),
+
+told as (
+    select
+        counters.*,
+        engines.kv_capacity_tokens,
         -- with an external tier a block stored again may have been loaded, not computed
-        and again.engine not in (select engine from core.engines where kv_connector is not null)
-    group by all
+        if(engines.kv_connector is null, again.refilled_tokens, null) as refilled_tokens,
+        case
+            when counters.own_tier_tokens > 0 then counters.own_tier_tokens
+            when engines.engine_kind = 'sglang' then counters.tier_tokens
+            when counters.engine in (select engine from staging.kv_events)
+                then if(counters.tier_tokens is null, null, least(counters.tier_tokens, coalesce(again.near_again_tokens, 0)))
+            when keeps_own_blocks(engines.kv_connector) then counters.tier_tokens
+        end as restored_tokens,
+    from counters
+    left join again using (engine, interval_end)
+    left join core.engines using (engine)
 ),
 
 lives as (
-    select *, sum(is_reset::int) over (partition by engine order by interval_end) as life from counters
+    select *, sum(is_reset::int) over (partition by engine order by interval_end) as life from told
 ),
 
 smoothed as (
@@ -75,6 +107,7 @@ smoothed as (
         sum(queried_tokens) over near as near_queried_tokens,
         sum(first_tokens) over near as near_lookups,
         ratio(sum(hit_tokens) over near, sum(queried_tokens) over near) as hit_ratio,
+        ratio(sum(restored_tokens) over near, sum(queried_tokens) over near) as restored_ratio,
         sum(coalesce(prompt_tokens, 0) + coalesce(generation_tokens, 0)) over so_far as written_tokens,
     from lives
     window
@@ -98,13 +131,16 @@ select
     compared.hit_tokens,
     compared.hit_ratio,
     compared.best_hit_ratio,
-    refills.refilled_tokens,
-    at_least_zero(greatest(compared.best_hit_ratio * compared.queried_tokens - compared.hit_tokens, refills.refilled_tokens)) as missed_tokens,
+    compared.refilled_tokens,
+    at_least_zero(greatest(
+        compared.best_hit_ratio * compared.queried_tokens - compared.hit_tokens - coalesce(compared.tier_tokens, 0),
+        compared.refilled_tokens
+    )) as missed_tokens,
+    compared.restored_tokens,
+    compared.restored_ratio,
     compared.near_lookups,
     compared.written_tokens,
-    engines.kv_capacity_tokens,
+    compared.kv_capacity_tokens,
 from compared
-left join refills using (engine, interval_end)
-left join core.engines using (engine)
 where compared.queried_tokens is not null
 order by compared.engine, compared.interval_end

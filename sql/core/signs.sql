@@ -80,10 +80,81 @@ missed as (
     -- a third of the lookups' tokens that used to be found are not, and the pool has been written over
     where near_lookups >= 10 -- fewer prompts than this are chance
         and (
-            (best_hit_ratio - hit_ratio >= 0.33 and missed_tokens > 0 and written_tokens > kv_capacity_tokens)
+            (best_hit_ratio - hit_ratio - coalesce(restored_ratio, 0) >= 0.33 and missed_tokens > 0 and written_tokens > kv_capacity_tokens)
             -- KV events show the same without a better time to compare with
             or refilled_tokens >= 0.33 * queried_tokens
         )
+),
+
+-- a third of the prompt tokens come back from a tier, of an engine whose pool has been written over since they were in it
+restored as (
+    select engine, 'offload_pressure' as verdict, interval_start as sign_start, interval_end as sign_end, restored_tokens as weight
+    from core.prefix_intervals
+    where near_lookups >= 10
+        and restored_ratio >= 0.33
+        and restored_tokens > 0
+        and written_tokens > kv_capacity_tokens
+),
+
+-- the same by the lines of a tier that says what it takes in and gives back, minute by minute, where no counter says so
+moved as (
+    select
+        events.engine,
+        time_bucket(interval 1 minute, events.happened_at) as minute,
+        min(events.happened_at) as first_at,
+        max(events.happened_at) as last_at,
+        count(*) as moves,
+        coalesce(sum(events.count) filter (where events.event = 'kv_restored'), 0) as restored_tokens,
+        coalesce(sum(events.count) filter (where events.event = 'kv_offloaded'), 0) as stored_tokens,
+        sum(sum(events.count) filter (where events.event = 'kv_offloaded')) over (partition by events.engine order by minute) as stored_so_far,
+    from staging.engine_events as events
+    where events.event in ('kv_restored', 'kv_offloaded')
+        and events.happened_at is not null
+        and events.engine not in (select engine from core.prefix_intervals where restored_tokens is not null)
+    group by events.engine, minute
+),
+
+restored_by_log as (
+    select
+        moved.engine,
+        'offload_pressure' as verdict,
+        moved.first_at as sign_start,
+        moved.last_at as sign_end,
+        moved.restored_tokens::double as weight,
+    from moved
+    inner join core.engines using (engine)
+    where moved.moves >= 10
+        and moved.restored_tokens >= 0.33 * (moved.restored_tokens + moved.stored_tokens)
+        and moved.stored_so_far > engines.kv_capacity_tokens
+),
+
+-- requests that their client held back before it sent them, while no engine sample shows that it had no room
+loaded as (
+    select
+        states.engine,
+        states.sampled_at,
+        states.scrape_s,
+        max(states.sampled_at) filter (
+            where states.waiting > 0 or states.kv_usage_ratio >= 0.9 or states.running >= engines.max_num_seqs
+        ) over (partition by states.engine order by states.sampled_at) as full_at,
+    from core.engine_states as states
+    left join core.engines using (engine)
+),
+
+held as (
+    select
+        requests.engine,
+        'client_limited' as verdict,
+        plus_seconds(requests.arrived_at, -requests.client_queue_s) as sign_start,
+        requests.arrived_at as sign_end,
+        requests.client_queue_s as weight,
+    from core.requests
+    inner join staging.client_runs as runs using (source, run_index)
+    asof inner join loaded on loaded.engine = requests.engine and loaded.sampled_at <= requests.arrived_at
+    where requests.client_queue_s >= 0.1 -- less is hardly noticed
+        and runs.request_rate is not null -- as fast as answers come is what a closed loop is meant to do
+        and requests.arrived_at <= plus_seconds(loaded.sampled_at, loaded.scrape_s)
+        and coalesce(loaded.full_at < plus_seconds(requests.arrived_at, -requests.client_queue_s), true)
 ),
 
 -- an engine that was not scraped is unknown: over a hole, or a restart, counters that stand still say nothing of what it held meanwhile
@@ -195,6 +266,12 @@ failed as (
 from waiting
 union all
 from failed
+union all
+from restored
+union all
+from restored_by_log
+union all
+from held
 union all
 from preempted
 union all

@@ -21,7 +21,7 @@ with counters as (
         sum(delta) filter (where signal = 'tier_dropped_tokens') as dropped_tokens,
     from core.counter_intervals
     -- a hybrid model's other pools move with the KV pool: their tokens are the same ones
-    where not regexp_matches(labels, '(^|,)pool=') or labels like '%pool=kv%'
+    where is_of_kv_pool(labels)
     group by engine
 ),
 

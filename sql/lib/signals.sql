@@ -19,6 +19,7 @@ from (values
     ('vllm:generation_tokens', 'generation_tokens', 'counter', 1.0, 2),
     ('vllm:prompt_tokens_by_source_total', 'prompt_tokens_by_source', 'counter', 1.0, 1),
     ('vllm:prompt_tokens_by_source', 'prompt_tokens_by_source', 'counter', 1.0, 2),
+    ('vllm:prompt_tokens_cached_by_source_total', 'prompt_tokens_cached_by_source', 'counter', 1.0, 1),
     ('vllm:prompt_tokens_cached_total', 'prompt_tokens_cached', 'counter', 1.0, 1),
     ('vllm:prefix_cache_queries_total', 'prefix_queries', 'counter', 1.0, 1),
     ('vllm:prefix_cache_queries', 'prefix_queries', 'counter', 1.0, 2),

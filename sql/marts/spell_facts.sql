@@ -9,6 +9,7 @@
 -- column: window_end         | Last sign.
 -- column: peak_at            | Start of its strongest sign.
 -- column: seconds            | Seconds in which a sign held.
+-- column: signs              | Signs in it.
 -- column: weight             | Sum of the signs' weights.
 -- column: peak_weight        | Weight of the strongest.
 -- column: weight_seconds     | Weight times length, summed.
@@ -29,6 +30,7 @@
 -- column: lost_s             | Inter-token time above the median of slow gaps.
 -- column: queried_tokens     | Prompt tokens looked up in the prefix cache.
 -- column: hit_tokens         | Of these, found.
+-- column: restored_tokens    | Of these, come back from a tier that this engine's pool had lost them to.
 -- column: missed_tokens      | Tokens that would have been found at the best earlier ratio.
 -- column: best_hit_ratio     | That ratio.
 -- column: paused_s           | Seconds client streams were paused by preemption, summed.
@@ -143,6 +145,7 @@ looked_up as (
         spells.window_start,
         sum(intervals.queried_tokens) as queried_tokens,
         sum(intervals.hit_tokens) as hit_tokens,
+        sum(intervals.restored_tokens) as restored_tokens,
         sum(intervals.missed_tokens) as missed_tokens,
         max(intervals.best_hit_ratio) as best_hit_ratio,
     from core.spells
@@ -178,6 +181,7 @@ select
     spells.window_end,
     spells.peak_at,
     spells.seconds,
+    spells.signs,
     spells.weight,
     spells.peak_weight,
     spells.weight_seconds,
@@ -198,6 +202,7 @@ select
     slowed.lost_s,
     looked_up.queried_tokens,
     looked_up.hit_tokens,
+    looked_up.restored_tokens,
     looked_up.missed_tokens,
     looked_up.best_hit_ratio,
     paused.paused_s,

@@ -322,6 +322,41 @@ def test_a_pause_is_felt_by_what_it_adds_to_all_of_the_run_s_requests(sql):
     assert finding(sql, "engine_pause", weight=1, peak_weight=1)["severity"] == 63.2
 
 
+def test_what_a_tier_gives_back_is_a_remark_for_moving_is_no_computing(sql):
+    """At most 15, by the root of the share; the pool's size and what the tier lost are said where they are told."""
+    sql.given("core.engines", "engine  kv_capacity_tokens\n0  5120")
+    sql.given("core.tier_restores", "engine  method  restored_tokens  stored_tokens  dropped_tokens\n0  tier_log  64  36  900")
+    facts = {"restored_tokens": 8100, "queried_tokens": 10000, "hit_tokens": 500, "weight": 8100}
+    row = finding(sql, "offload_pressure", **facts)
+    assert (row["severity"], row["confidence"]) == (13.5, 0.8)
+    assert "81 % of looked-up prompt tokens were loaded from a tier behind it, 5 % were found in it" in row["summary"]
+    assert row["evidence"][1:] == ["The pool holds 5,120 tokens.", "The tier lost 900 tokens for want of room of its own."]
+    by_log = finding(sql, "offload_pressure", weight=64)
+    assert (by_log["severity"], by_log["confidence"]) == (12, 0.6)
+    assert "64 prompt tokens were loaded from a tier behind it." in by_log["summary"]
+
+
+def test_a_client_that_holds_requests_back_is_as_bad_as_they_waited_in_it(sql):
+    """Two seconds each, of eight in all; requests that were hardly held, or another engine's, are not among them."""
+    sql.given("core.engines", "engine  max_num_seqs\n0  16")
+    rows = [
+        "a  0  12:00:10  12:00:16  2",
+        "b  0  12:01:40  12:01:46  2",
+        "c  0  12:00:10  12:00:50  0.05",
+        "d  1  12:00:10  12:00:50  2",
+    ]
+    sql.given("core.requests", "\n".join(["request_key  engine  arrived_at  finished_at  client_queue_s", *rows]))
+    sql.given("staging.client_runs", "source  run_index  started_at  ended_at  max_concurrency\nx  0  12:00:00  12:02:00  3")
+    row = finding(sql, "client_limited", weight=4, signs=2, max_running=3, max_kv_usage_ratio=0.4)
+    assert (row["severity"], row["confidence"]) == (43.2, 0.85)
+    assert row["summary"] == "2 requests were held back by their own client, for 2.0 s on average, while the engine had room."
+    assert row["evidence"] == [
+        "Nobody waited in the engine then: 3 ran at most, of 16 slots.",
+        "KV usage at most 40 %.",
+        "The client had at most 3 requests in flight.",
+    ]
+
+
 @pytest.mark.parametrize(("waiting", "severity"), [(0, 25), ("-", 25), (1, 50)])
 def test_a_runaway_answer_is_worse_where_others_wait(sql, waiting, severity):
     row = finding(sql, "runaway_generation", max_waiting=waiting, max_running=2, peak_weight=9000)

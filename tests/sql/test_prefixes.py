@@ -137,3 +137,53 @@ def test_behind_a_connector_what_is_stored_again_may_have_been_loaded(sql):
         1       500             -
         """
     )
+
+
+HITS = "prefix_queries - 500\nexternal_prefix_hits - 300\n"
+
+
+@pytest.mark.parametrize(
+    ("engine", "counted_tokens", "stored_again", "restored"),
+    [
+        ("vllm  OffloadingConnector", HITS, None, "300"),
+        ("vllm  {'kv_connector':'LMCacheConnectorV1','kv_role':'kv_both'}", HITS, None, "300"),
+        ("vllm  {'kv_connector':'LMCacheConnectorV1','kv_role':'kv_consumer'}", HITS, None, "-"),
+        ("vllm  NixlConnector", HITS, None, "-"),
+        ("vllm  OwnConnector", HITS, None, "-"),
+        ("vllm  OwnConnector", HITS, 10, "160"),
+        ("vllm  OffloadingConnector", HITS, 0, "0"),
+        ("vllm  OwnConnector", HITS, 30, "300"),
+        ("vllm  NixlConnector", HITS + "prompt_tokens_cached_by_source source=host 70", None, "70"),
+        ("vllm  OffloadingConnector", HITS + "prompt_tokens_cached_by_source source=p2p 280", None, "20"),
+        ("vllm  OffloadingConnector", "prefix_queries - 500", None, "-"),
+        ("sglang  -", "prefix_queries - 500\ntier_restored_tokens pool=kv 40\ntier_restored_tokens pool=mamba 40", None, "40"),
+        ("vllm  -", "prefix_queries - 500\ntier_restored_tokens - 40", None, "-"),
+    ],
+)
+def test_what_a_tier_gave_back_counts_where_this_engine_had_it_before(sql, engine, counted_tokens, stored_again, restored):
+    counted(sql, counted_tokens)
+    sql.given("core.engines", f"engine  engine_kind  kv_connector\n0  {engine}")
+    if stored_again is not None:
+        sql.given("staging.kv_events", "engine  published_at\n0  12:00:30")
+        again = "engine  again_index  stored_at  kind  blocks_after_removal  block_size\n"
+        sql.given("core.blocks_stored_again", f"{again}0  0  12:00:30  resume  {stored_again}  16")
+    assert (
+        sql.rows("core.prefix_intervals")
+        == f"""
+        engine  queried_tokens  restored_tokens
+        0       500             {restored}
+    """
+    )
+
+
+def test_what_a_tier_gave_back_was_not_missed(sql):
+    found = "prefix_queries - 100\nprefix_hits - 90\nttft_s_count - 10\n"
+    counted(sql, found, "prefix_queries - 100\nprefix_hits - 10\nexternal_prefix_hits - 60\nttft_s_count - 10")
+    assert (
+        sql.rows("core.prefix_intervals")
+        == """
+        interval_end  best_hit_ratio  missed_tokens
+        12:01:00      -               -
+        12:02:00      0.9             20
+        """
+    )

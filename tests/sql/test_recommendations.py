@@ -186,6 +186,15 @@ def test_a_host_tier_that_is_there_is_not_advised_again(sql):
     assert [lever for (lever,) in told(sql, "lever")] == ["locality"]
 
 
+def test_beside_a_tier_requests_with_one_prefix_are_brought_together(sql):
+    verdict(sql, "offload_pressure", severity=14)
+    engine(sql, kv_connector="OffloadingConnector")
+    facts = "engine  verdict  window_start  window_end  queried_tokens  hit_tokens  restored_tokens"
+    sql.given("marts.spell_facts", f"{facts}\n0  offload_pressure  12:00:00  12:01:00  1000  50  800")
+    assert told(sql, "lever", "from_value") == [("locality", "80 % of prompt tokens come back from a tier")]
+    assert "Up to 800 prompt tokens of the run need not be moved." in told(sql, "expected_effect")[0][0]
+
+
 def test_deferred_requests_are_told_of_adapters_only_where_adapters_are_served(sql):
     verdict(sql, "queue_deferred")
     engine(sql)

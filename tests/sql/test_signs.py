@@ -136,6 +136,93 @@ def test_prefixes_are_missed_where_they_used_to_be_found_and_the_pool_was_writte
     assert signs(sql, "engine", "verdict", "weight") == [("a", "prefix_eviction", 5), ("stored", "prefix_eviction", 7)]
 
 
+def test_prefixes_that_a_tier_gives_back_are_not_missed(sql):
+    given(
+        sql,
+        "core.prefix_intervals",
+        "engine  kv_capacity_tokens  interval_start  interval_end  near_lookups  best_hit_ratio  hit_ratio  missed_tokens  "
+        "written_tokens  restored_tokens  restored_ratio",
+        "a  1000  12:00:00  12:00:15  10  0.9  0.1  5  1001  400  0.6",
+        "few  1000  12:00:00  12:00:15  9  0.9  0.1  5  1001  400  0.6",
+        "less  1000  12:00:00  12:00:15  10  0.4  0.1  5  1001  400  0.32",
+        "none  1000  12:00:00  12:00:15  10  0.9  0.6  5  1001  0  0.6",
+        "room  1000  12:00:00  12:00:15  10  0.9  0.1  5  1000  400  0.6",
+        "untold  1000  12:00:00  12:00:15  10  0.9  0.1  5  1001  -  -",
+    )
+    assert signs(sql, "engine", "verdict", "weight") == [("a", "offload_pressure", 400), ("untold", "prefix_eviction", 5)]
+
+
+def test_a_tier_s_log_tells_what_came_back_by_the_minute_where_no_counter_does(sql):
+    """A third of what it moved, ten lines or more, and more taken in than the pool holds."""
+    stored, restored = "kv_offloaded", "kv_restored"
+    cases = {  # tokens of ten lines of the first minute, and of ten of the second: five of each kind
+        "a": (900, 0, 200, 100),
+        "counted": (900, 0, 200, 100),
+        "less": (900, 0, 210, 100),
+        "room": (600, 0, 400, 200),
+        "peer": (0, 0, 0, 900),
+    }
+    rows = [
+        f"{engine}  12:0{minute}:{2 * line + (event == restored):02}  {event}  {tokens / 5:.0f}"
+        for engine, (before, _, taken, given_back) in cases.items()
+        for minute, event, tokens in ((0, stored, before), (0, restored, 0), (1, stored, taken), (1, restored, given_back))
+        for line in range(5)
+    ]
+    given(sql, "staging.engine_events", "engine  happened_at  event  count", *rows)
+    given(sql, "core.engines", "engine  kv_capacity_tokens", *(f"{engine}  1000" for engine in cases))
+    given(sql, "core.prefix_intervals", "engine  interval_start  interval_end  restored_tokens", "counted  12:00:00  12:02:00  0")
+    assert (
+        sql.rows("core.signs")
+        == """
+        engine  verdict           sign_start  sign_end  weight
+        a       offload_pressure  12:01:00    12:01:09  100
+        """
+    )
+
+
+def test_a_client_is_the_limit_where_it_holds_back_what_the_engine_had_room_for(sql):
+    """By its own schedule: to send as answers come is what a closed loop is for, and a queue behind a full engine is not its own."""
+    states = {
+        "a": "3  0  0.5",
+        "closed": "3  0  0.5",
+        "slots": "4  0  0.5",
+        "queue": "3  1  0.5",
+        "pool": "3  0  0.9",
+        "soon": "3  0  0.5",
+        "unseen": "3  0  0.5",
+    }
+    given(
+        sql,
+        "core.engine_states",
+        "engine  sampled_at  scrape_s  running  waiting  kv_usage_ratio",
+        *(f"{engine}  12:00:0{second}  5  {state}" for engine, state in states.items() for second in (0, 5)),
+        "a  11:59:00  5  9  9  1",
+    )
+    given(sql, "core.engines", "engine  max_num_seqs", *(f"{engine}  4" for engine in states))
+    given(
+        sql,
+        "core.requests",
+        "request_key  engine  source  run_index  arrived_at  client_queue_s",
+        *(
+            f"{engine}  {engine}  {engine}  0  12:00:{'59' if engine == 'unseen' else '09'}  {0.09 if engine == 'soon' else 4}"
+            for engine in states
+        ),
+    )
+    given(
+        sql,
+        "staging.client_runs",
+        "source  run_index  request_rate",
+        *(f"{engine}  0  {'-' if engine == 'closed' else 8}" for engine in states),
+    )
+    assert (
+        sql.rows("core.signs")
+        == """
+        engine  verdict         sign_start  sign_end  weight
+        a       client_limited  12:00:05    12:00:09  4
+        """
+    )
+
+
 def test_an_engine_is_stuck_where_it_holds_requests_and_no_token_comes_or_goes(sql):
     """An interval longer than three usual ones, or with a restart, says nothing of it."""
     usual = [
