@@ -181,7 +181,7 @@ def test_a_tier_s_log_tells_what_came_back_by_the_minute_where_no_counter_does(s
 
 
 def test_a_client_is_the_limit_where_it_holds_back_what_the_engine_had_room_for(sql):
-    """By its own schedule: to send as answers come is what a closed loop is for, and a queue behind a full engine is not its own."""
+    """By its own schedule: a closed loop is meant to send as answers come, and behind a full engine the queue is the engine's."""
     states = {
         "a": "3  0  0.5",
         "closed": "3  0  0.5",
