@@ -65,9 +65,6 @@ class Node:
     used_at: int = 0
     children: dict[Spans, Node] = field(default_factory=dict)
 
-    def __lt__(self, other: Node) -> bool:
-        return self.used_at < other.used_at
-
 
 class RadixPool:
     """`tokens` of room in pages of `page` tokens. With `is_caching` false nothing is ever inserted."""
@@ -82,6 +79,8 @@ class RadixPool:
         self._is_caching = is_caching
         self._clock = 0
         self._leaves: set[Node] = set()  # that nobody uses
+        self._heap: list[tuple[int, int, Node]] = []  # of these, when each was used as far as that was seen, and how many before
+        self._entered = 0
 
     def match(self, spans: Sequence[Span], limit: int) -> tuple[Node, int]:
         """The node at which the longest cached beginning of so many tokens ends, and its tokens. Nodes on the way are used."""
@@ -103,7 +102,7 @@ class RadixPool:
             node.children[cut(rest, 0, self._page)] = leaf
             self.evictable += leaf.tokens
             self._leaves.discard(node)
-            self._leaves.add(leaf)
+            self._enter(leaf)
             node = leaf
         return node, found
 
@@ -125,7 +124,7 @@ class RadixPool:
             if not each.users:
                 self.evictable += each.tokens
                 if not each.children:
-                    self._leaves.add(each)
+                    self._enter(each)
             each = each.parent
 
     def has_room(self, tokens: int) -> bool:
@@ -136,23 +135,28 @@ class RadixPool:
 
     def evict(self, tokens: int) -> None:
         """Drop leaves nobody uses until so many tokens came free; one that loses its last child is a leaf itself."""
-        heap = list(self._leaves)
-        heapq.heapify(heap)
         dropped = 0
-        while dropped < tokens and heap:
-            leaf = heapq.heappop(heap)
+        while dropped < tokens and self._heap:
+            seen_at, _, leaf = heapq.heappop(self._heap)
+            if leaf not in self._leaves:
+                continue
+            if seen_at < leaf.used_at:
+                self._enter(leaf)
+                continue
             self._leaves.discard(leaf)
             dropped += leaf.tokens
-            parent = leaf.parent
-            if parent is None:
-                continue
-            del parent.children[cut(leaf.spans, 0, self._page)]
-            if not parent.children and not parent.users:
-                self._leaves.add(parent)
-                heapq.heappush(heap, parent)
+            assert leaf.parent is not None
+            del leaf.parent.children[cut(leaf.spans, 0, self._page)]
+            if not leaf.parent.children and not leaf.parent.users:
+                self._enter(leaf.parent)
         self.evictable -= dropped
         self.evicted_tokens += dropped
         self.free += dropped
+
+    def _enter(self, leaf: Node) -> None:
+        self._leaves.add(leaf)
+        self._entered += 1
+        heapq.heappush(self._heap, (leaf.used_at, self._entered, leaf))
 
     def _descend(self, spans: Sequence[Span], limit: int) -> Iterator[tuple[Node, int]]:
         """The nodes along the beginning of so many tokens, the last one split where the sequences part."""

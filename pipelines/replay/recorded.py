@@ -68,7 +68,7 @@ class Measured:
 @dataclass(frozen=True)
 class Recording:
     """One run, ready to be replayed by the model of its engine. `assumed` says which settings are the engine's defaults, for want
-    of recorded ones, and what told which prompts begin alike.
+    of recorded ones, and what told which prompts begin alike; `guesses` are those of it that may well be wrong.
     """
 
     model: EngineModel
@@ -78,6 +78,7 @@ class Recording:
     calibration: Calibration
     measured: dict[str, Measured]
     assumed: tuple[str, ...]
+    guesses: tuple[str, ...] = ()
 
     @property
     def requests(self) -> int:
@@ -145,6 +146,7 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
     if calibration is None:
         raise NotReplayableError(f"{len(records)} requests say too little of how long a step takes; record more of the load")
     closed = [client.concurrency for client in clients if client.concurrency]
+    guesses = tuple(_untold_ends(records, model))
     hit_share = seen.hit_share if settings.is_caching else 0.0
     return Recording(
         model=model,
@@ -162,9 +164,10 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
         measured=measured,
         assumed=(
             *model.assumed(engine, said),
-            *_untold_ends(records, model),
+            *guesses,
             *_alike(told_by, told, len(records), hit_share, tables["marts.hit_rate_curve"]),
         ),
+        guesses=guesses,
     )
 
 
@@ -223,7 +226,7 @@ def _require_whole(requests: pl.DataFrame, clients: Sequence[Client], seen: Seen
 
 def _untold_ends(records: Sequence[Record], model: EngineModel) -> Iterator[str]:
     if model.is_admission_by_max_tokens and any(each.ignores_eos is None for each in records):
-        yield "requests are taken for ones that end where their text ends: no input says whether they ignore it (ignore_eos)"
+        yield "requests end where their text ends (no input says whether they ignore it: ignore_eos)"
 
 
 # which prompts begin alike
@@ -240,7 +243,9 @@ def _told(requests: pl.DataFrame, blocks: pl.DataFrame, settings: EngineSettings
         if is_of_size and told and told >= MOSTLY_TOLD * len(long_enough):
             rows = of_teller.select("request_key", "blocks", "block_size", "tokens").iter_rows()
             names = of_teller["source"].drop_nulls().unique().sort().to_list()
-            return " ".join([TOLD_BY[told_by], *names]), {key: Content(tuple(each), *size) for key, each, *size in rows}
+            return " ".join((TOLD_BY[told_by], ", ".join(names))).rstrip(), {
+                key: Content(tuple(each), *size) for key, each, *size in rows
+            }
     return None, {}
 
 

@@ -335,7 +335,7 @@ class WhatIf:
         )
         told = cls(model, checks, before)
         if reason := why_not(checks, model.scale):
-            raise NotReplayableError(reason)
+            raise NotReplayableError("; or else ".join((reason, *(f"it is not so that {each}" for each in recording.guesses))))
         return told
 
     def predict(self, changes: Mapping[str, str]) -> tuple[Prediction, tuple[str, ...]]:

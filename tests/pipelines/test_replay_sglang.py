@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from tests.conftest import PROJECT
 
 A_STEP = StepTime(base=1.0)
 SAMPLE = PROJECT / "sample_traces" / "sglang-0.5.23-retraction" / "server.log.gz"
+IGNORING_EOS = PROJECT.parent / "shared" / "engines" / "sglang-0.5.23-cpu" / "c.log"  # the same load, with ignore_eos
 
 
 def settings(tokens: int = 400, **changed) -> Settings:
@@ -38,9 +40,9 @@ LINES = (
 )
 
 
-def logged() -> Iterator[tuple[str, ...]]:
+def logged(log: Path) -> Iterator[tuple[str, ...]]:
     """What the engine printed: every prefill batch, every fifth decode step, every retraction."""
-    with gzip.open(SAMPLE, "rt") as lines:
+    with gzip.open(log, "rt") if log.suffix == ".gz" else log.open(errors="replace") as lines:
         for line in lines:
             for pattern in LINES:
                 if found := re.search(pattern, line):
@@ -87,39 +89,50 @@ class Told(Replay):
         self._line("Retract", running - len(self.running), gained, f"{ratio:.4f}", f"{self.ratio.now:.4f}")
 
 
-def recorded_load() -> list[Request]:
-    """The load of the sample: prompts begin with the same 49 tokens, the second group's with the first's, the fourth asks for the
-    second's again; of each group so many came before the first step, as its first prefill line says.
+def recorded_load(came: Sequence[tuple[Sequence[int], int]], *, ignores_eos: bool) -> list[Request]:
+    """The load: prompts begin with the same 49 tokens, the second group's with the first's, the fourth asks for the second's
+    again. `came`: of each group in which order, and how many before the first step, as its first prefill line says.
     """
-
-    def content(*parts: tuple[int, int]) -> Content:
-        blocks = [text * 1000 + i for text, tokens in parts for i in range(tokens)]
-        return Content.of(blocks, 1)
-
     requests = []
-    for group, (order, first) in enumerate(
-        (((1, 2, 3, 4, 0, 7, 5, 6), 1), ((2, 1, 0, 3, 5, 6, 7, 4), 3), ((0, 2, 1, 3, 4, 5), 1), (range(8), 3))
-    ):
+    for group, (order, first) in enumerate(came):
         for place, i in enumerate(order):
             prompt, output = ((81, 220), (93, 110), (197, 20), (93, 10))[group]
             parts = (((1, 49), (10 + i, 32), (30 + i, 12)), ((2, 15), (50 + i, 182)))[group == 2]
+            blocks = [text * 1000 + i for text, tokens in parts for i in range(tokens)]
             at = 10_000.0 * group + (0.5 if place >= first else 0.0)
-            requests.append(Request(at, prompt, output, content=content(*parts).until(prompt)))
+            content = Content.of(blocks, 1).until(prompt)
+            requests.append(Request(at, prompt, output, content=content, ignores_eos=ignores_eos))
     return requests
 
 
 RECORDED = settings(900, chunked_prefill_size=256, schedule_conservativeness=0.05, version=(0, 5, 23))
+CAME = (((1, 2, 3, 4, 0, 7, 5, 6), 1), ((2, 1, 0, 3, 5, 6, 7, 4), 3), ((0, 2, 1, 3, 4, 5), 1), (range(8), 3))
+CAME_IGNORING = (
+    ((1, 0, 2, 3, 4, 5, 6, 7), 1),
+    ((0, 1, 2, 3, 4, 5, 7, 6), 1),
+    ((0, 1, 2, 4, 5, 3), 1),
+    ((0, 1, 2, 3, 4, 7, 5, 6), 1),
+)
 
 
-def test_the_replay_does_what_the_engine_logged_line_by_line():
-    told = Told(RECORDED, A_STEP, recorded_load())
+@pytest.mark.parametrize(
+    ("log", "came", "ignores_eos", "retracted", "recomputed"),
+    [
+        # the engine counts the token that each victim had generated last, too: it was not yet computed
+        (SAMPLE, CAME, False, 3, 433 - 3),
+        pytest.param(
+            *(IGNORING_EOS, CAME_IGNORING, True, 0, 0),
+            marks=pytest.mark.skipif(not IGNORING_EOS.is_file(), reason="that recording is not here"),
+        ),
+    ],
+)
+def test_the_replay_does_what_the_engine_logged_line_by_line(log, came, ignores_eos, retracted, recomputed):
+    told = Told(RECORDED, A_STEP, recorded_load(came, ignores_eos=ignores_eos))
     outcome = told.run()
-    lines = list(logged())
-    assert len(lines) > 200
+    lines = list(logged(log))
+    assert len(lines) >= 200
     assert [pair for pair in zip_longest(lines, told.lines) if pair[0] != pair[1]] == []
-    assert len(outcome.preemptions) == 3
-    # the engine counts the token that each victim had generated last, too: it was not yet computed
-    assert outcome.recomputed_tokens + len(outcome.preemptions) == 433
+    assert (len(outcome.preemptions), outcome.recomputed_tokens) == (retracted, recomputed)
 
 
 # jumps

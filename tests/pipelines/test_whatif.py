@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from pipelines import cli, cli_whatif
-from pipelines.replay import recorded
+from pipelines.replay import recorded, sglang
 from pipelines.replay.calibration import Evidence, Stretch, calibrate, fit
 from pipelines.replay.effects import _too_much
 from pipelines.replay.engine import Request, StepTime
@@ -19,8 +19,9 @@ from pipelines.replay.engines import LEVERS, MODELS
 from pipelines.replay.levers import FIGURES, OF_LOAD, LeverError
 from pipelines.replay.load import Record
 from pipelines.replay.recorded import NotReplayableError, _require_modelled, client_of, episodes
+from pipelines.replay.traces import by_trace
 from pipelines.replay.vllm import Replay
-from pipelines.replay.whatif import WhatIf, meets, smallest_change, swept
+from pipelines.replay.whatif import Model, WhatIf, meets, replays, smallest_change, swept
 from pipelines.replay.window import part_of
 from pipelines.sqlshell import open_read_only
 from tests.conftest import PROJECT
@@ -241,6 +242,98 @@ def test_the_smallest_change_is_found_between_the_values_tried(pressed):
     assert smallest_change(ask, tried, 32, "duration_s", 0.001) is None
 
 
+# SGLang, by its own settings
+
+
+SGLANG = sglang.Settings(1_600, page_size=1, max_running_requests=32, chunked_prefill_size=512, schedule_conservativeness=0.05)
+
+
+def bursts() -> list[Request]:
+    """Twelve requests at once, and time to rest: an idle SGLang forgets how long answers were, and takes too many of the next."""
+    load = requests(300, prompt=80, output=200)
+    return [replace(each, arrived=30.0 * (i // 12) + 0.02 * (i % 12)) for i, each in enumerate(load)]
+
+
+@pytest.fixture(scope="module")
+def retracting() -> WhatIf:
+    """Bursts of requests before an SGLang that retracts."""
+    return WhatIf.of(recording(bursts(), SGLANG, engine_kind="sglang"))
+
+
+def test_a_run_of_sglang_is_reproduced(retracting):
+    assert retracting.before.mean("preemptions") > 50
+    assert max(each.miss for each in retracting.checks) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "changed"),
+    [
+        ({"max_running_requests": "5"}, {"max_running_requests": 5}),
+        ({"max_total_tokens": "2400"}, {"max_total_num_tokens": 2_400}),
+        ({"schedule_conservativeness": "1.0"}, {"schedule_conservativeness": 1.0}),
+        ({"chunked_prefill_size": "128"}, {"chunked_prefill_size": 128}),
+        ({"kv_cache_dtype": "fp8_e5m2"}, {"max_total_num_tokens": 3_200}),
+        ({"disable_radix_cache": "true"}, {"is_caching": False}),
+        ({"schedule_policy": "lof"}, {"schedule_policy": "lof"}),
+    ],
+)
+def test_another_setting_of_sglang_is_foretold(retracting, changes, changed):
+    outcome = serve(bursts(), replace(SGLANG, **changed))
+    told, _ = retracting.predict(changes)
+    for name, truth in (
+        ("preemptions", len(outcome.preemptions)),
+        ("recomputed_tokens", outcome.recomputed_tokens),
+        ("duration_s", outcome.ended_at),
+    ):
+        assert told.figures[name].low <= truth <= told.figures[name].high, name
+
+
+@pytest.mark.parametrize("name", [*MODELS["sglang"].own, *OF_LOAD])
+def test_every_lever_of_sglang_says_where_it_stands_and_what_it_takes(retracting, name):
+    run = retracting.model.recording
+    assert name in run.model.values(run.scenario, run.facts)
+    with pytest.raises(LeverError, match=name):
+        run.model.applied(run.scenario, {name: "much"}, run.facts)
+
+
+def test_a_setting_of_another_engine_names_those_of_this_one(retracting, pressed):
+    with pytest.raises(LeverError, match="max_num_seqs: not a setting a replay of SGLang knows; one of max_running_requests"):
+        retracting.predict({"max_num_seqs": "9"})
+    with pytest.raises(LeverError, match="schedule_policy: not a setting a replay of vLLM knows; one of max_num_seqs"):
+        pressed.predict({"schedule_policy": "lof"})
+
+
+@pytest.fixture(scope="module")
+def retraction_tables(analyze_sample):
+    """Of a real SGLang, its log and metrics."""
+    with open_read_only(analyze_sample(PROJECT / "sample_traces" / "sglang-0.5.23-retraction").analysis.out) as con:
+        return recorded.of_analysis(con)
+
+
+def test_a_recorded_sglang_is_reproduced_and_asked(retraction_tables):
+    what_if = WhatIf.of(recorded.read(retraction_tables))
+    misses = {each.name: each.miss for each in what_if.checks}
+    assert max(misses[name] for name in ("preemptions", "recomputed_tokens", "queue_s", "duration_s")) < 0.25
+    careful, _ = what_if.predict({"schedule_conservativeness": "1.0"})
+    assert careful.figures["preemptions"].best < what_if.before.mean("preemptions")
+    roomy, _ = what_if.predict({"max_total_tokens": "3000"})
+    assert roomy.figures["preemptions"].high == 0
+    assert any("ignore_eos" in each for each in what_if.model.recording.assumed)
+
+
+def test_without_the_limits_it_admits_by_there_is_a_reason(retraction_tables):
+    untold = retraction_tables["core.requests"].with_columns(max_tokens=pl.lit(None, pl.Int64))
+    with pytest.raises(NotReplayableError, match="30 of 30 do not say; record them with --log-requests"):
+        recorded.read({**retraction_tables, "core.requests": untold})
+
+
+def test_a_guess_that_may_be_wrong_is_named_where_the_run_is_not_reproduced(retraction_tables):
+    run = recorded.read(retraction_tables)
+    tampered = {**run.measured, "preemptions": replace(run.measured["preemptions"], best=90)}
+    with pytest.raises(NotReplayableError, match="or else it is not so that requests end where their text ends"):
+        WhatIf.of(replace(run, measured=tampered))
+
+
 # what is refused
 
 
@@ -267,6 +360,35 @@ SIZES = {"num_gpu_blocks": 144, "kv_capacity_tokens": 4608}
 def test_what_is_not_modelled_gets_a_reason(engine_says, said, reason):
     with pytest.raises(NotReplayableError, match=reason):
         _require_modelled([VLLM | SIZES | engine_says], said)
+
+
+SAID_BY_SGLANG = {"engine_kind": "sglang", "max_num_batched_tokens": 256}
+
+
+@pytest.mark.parametrize(
+    ("engine_says", "said", "reason"),
+    [
+        ({"has_speculative_decoding": True}, {}, "speculative decoding"),
+        ({"kv_connector": "hicache"}, {}, "hicache"),
+        ({"kv_capacity_tokens": None}, {}, "KV pool"),
+        ({"max_num_batched_tokens": None}, {}, "chunked_prefill_size is not known"),
+        ({}, {"disaggregation_mode": "decode"}, "disaggregated"),
+        ({}, {"enable_priority_scheduling": "True"}, "priority"),
+        ({}, {"retraction_policy": "priority"}, "priority"),
+        ({}, {"scheduling_policy": "dfs-weight"}, "other than fcfs, lpm, lof"),
+        ({}, {"enable_mixed_chunk": "True"}, "enable_mixed_chunk"),
+        ({}, {"pipeline_parallel_size": "2"}, "pipeline"),
+        ({}, {"swa_layer_tokens": "122880"}, "hybrid"),
+    ],
+)
+def test_what_is_not_modelled_of_sglang_gets_a_reason(engine_says, said, reason):
+    with pytest.raises(NotReplayableError, match=reason):
+        _require_modelled([VLLM | SIZES | SAID_BY_SGLANG | engine_says], said)
+
+
+def test_an_sglang_with_nothing_special_is_replayed():
+    said = {"disaggregation_mode": "null", "enable_priority_scheduling": "False", "scheduling_policy": "lpm"}
+    assert _require_modelled([VLLM | SIZES | SAID_BY_SGLANG], said).name == "SGLang"
 
 
 @pytest.mark.parametrize(
@@ -408,6 +530,33 @@ def test_an_analysis_keeps_which_requests_begin_alike(analyzed):
     assert any("they are drawn" in each for each in drawn.assumed)
     assert drawn.scenario.hit_share > 0
     assert not any(each.content for episode in drawn.episodes for client in episode for each in client.records)
+
+
+def test_a_request_trace_tells_it_as_well_as_kv_events(analyzed):
+    """The traces that the two clients' loads could have been made from: of each request its prompt's length, and its blocks."""
+    with open_read_only(analyzed.analysis.out) as con:
+        tables = recorded.of_analysis(con)
+    told = recorded.read(tables)
+    stored = dict(tables["core.request_blocks"].select("request_key", "blocks").iter_rows())
+    columns = ("request_key", "source", "request_index", "input_tokens")
+    rows = []
+    for key, source, index, tokens in tables["core.requests"].select(columns).iter_rows():
+        named = [*stored.get(key, ())[: tokens // 32], 10**6 + len(rows)][: -(-tokens // 32)]  # the last block may not be full
+        rows.append((f"of {source}", index, tokens, 32, named))
+    trace = pl.DataFrame(rows, ["source", "line", "input_tokens", "block_size", "block_hashes"], orient="row")
+    blocks = pl.DataFrame(list(by_trace(tables["core.requests"], trace)), tables["core.request_blocks"].schema, orient="row")
+    curve = trace.select("source").unique()
+    again = recorded.read({**tables, "core.request_blocks": blocks, "marts.hit_rate_curve": curve})
+    assert any("told by the request trace of client-calm.json, of client-storm.json, for " in each for each in again.assumed)
+    hits = [_first_hits(each) for each in (told, again)]
+    assert hits[1] == pytest.approx(hits[0], rel=0.02)
+    untold = recorded.read({**tables, "core.request_blocks": blocks.clear(), "marts.hit_rate_curve": curve})
+    assert sum("says which of its prompts begin alike, and is not used" in each for each in untold.assumed) == 2
+
+
+def _first_hits(run: recorded.Recording) -> int:
+    """Prompt tokens found in the cache in a replay of the run."""
+    return sum(outcome.first_hit_tokens for episode in replays(Model(run), run.scenario, 0) for outcome in episode)
 
 
 # the same figures as advice
