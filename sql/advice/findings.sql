@@ -44,6 +44,37 @@ refilled as (
     where kind = 'prefix_refill'
 ),
 
+-- vLLM V0 can move what it preempts to host memory
+swaps as (
+    select engine, max(requests) as requests
+    from (
+        select engine, value as requests
+        from staging.metric_samples
+        inner join signals() as signals using (name)
+        where signals.signal = 'swapped' and within_window(sampled_at)
+        union all
+        select engine, swapped from staging.engine_samples
+    )
+    group by engine
+),
+
+-- what the engine's own samples of blocks, and its questions to a tier, say of an evicted prefix
+evidenced as (
+    select
+        engine,
+        ratio(
+            sum(delta) filter (where signal = 'block_idle_before_evict_s_sum'), sum(delta) filter (where signal = 'block_idle_before_evict_s_count')
+        ) as idle_s,
+        sum(delta) filter (where signal = 'evicted_tokens') as evicted_tokens,
+        sum(delta) filter (where signal = 'external_prefix_queries') as tier_queried_tokens,
+        sum(delta) filter (where signal = 'external_prefix_hits') as tier_hit_tokens,
+    from core.counter_intervals
+    where signal in (
+        'block_idle_before_evict_s_sum', 'block_idle_before_evict_s_count', 'evicted_tokens', 'external_prefix_queries', 'external_prefix_hits'
+    )
+    group by engine
+),
+
 preemption as (
     select
         facts.engine,
@@ -84,6 +115,11 @@ preemption as (
                     facts.max_waiting
                 )
             end,
+            case
+                when swaps.requests > 0 then format(
+                    'Up to {:.0f} requests at once lay swapped out in host memory: moved there and back, not computed again.', swaps.requests
+                )
+            end,
         ]) as evidence,
         sentences([
             case
@@ -97,6 +133,7 @@ preemption as (
         ]) as missing,
     from facts
     left join repeated using (engine)
+    left join swaps using (engine)
     left join (select engine, count(*) as requests from core.requests group by engine) as recorded using (engine)
     where facts.verdict = 'preemption'
 ),
@@ -264,17 +301,26 @@ eviction as (
             format('{} prompt tokens that used to be found in the prefix cache were computed.', spoken_count(facts.missed_tokens)),
             format('Active requests held at most {:.0f} % of the pool: the rest was cache, and it was written over.', 100 * facts.max_kv_usage_ratio),
             format('{} tokens of blocks removed earlier were stored again over the run, told by {}.', spoken_count(refilled.tokens_best), refilled.told_by),
+            format('The engine counted {} tokens of blocks that it reclaimed over the run.', spoken_count(nullif(evidenced.evicted_tokens, 0))),
+            format('Reclaimed blocks had lain idle for {} on average.', spoken_duration(evidenced.idle_s)),
             case when facts.preemptions = 0 then 'No preemption was counted.' end,
         ]) as evidence,
         sentences([
             case when refilled.method is distinct from 'kv_events' then 'From counters alone, prompts that share nothing look the same as evicted ones.' end,
             case when interrupted.preemptions > 0 then 'Requests were preempted in the same time: what they hold again is not cache.' end,
+            case
+                when evidenced.tier_queried_tokens > 0 then format(
+                    'A tier behind the pool was asked for {} tokens over the run and had {} of them.',
+                    spoken_count(evidenced.tier_queried_tokens), if(evidenced.tier_hit_tokens > 0, spoken_count(evidenced.tier_hit_tokens), 'none')
+                )
+            end,
         ]) as evidence_against,
         sentences([
             case when refilled.method is distinct from 'kv_events' then 'KV events (--kv-events-config) tell an evicted prefix from a new one; --kv-cache-metrics shows how long idle blocks lived.' end,
         ]) as missing,
     from facts
     left join refilled using (engine)
+    left join evidenced using (engine)
     left join lateral (
         select sum(preempted.weight) as preemptions
         from facts as preempted

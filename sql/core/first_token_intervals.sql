@@ -49,7 +49,8 @@ lifetimes as (
 starts as (
     select engine, make_timestamptz((value * 1e6)::bigint) as started_at
     from staging.metric_samples
-    where name = 'process_start_time_seconds'
+    inner join signals() as signals using (name)
+    where signals.signal = 'process_start_epoch_s'
     union
     select engine, interval_end from core.counter_intervals where is_reset
 ),

@@ -1,7 +1,8 @@
 -- What each exposed metric name means: the one place where engines' metric names are known to the SQL library.
 --
 -- signal: our word for it, the same for every engine. kind: gauge, counter, or histogram (its name without _bucket, _sum, _count).
--- factor: what to multiply by to have our unit. preferred: of several names for one signal, the lowest present is used.
+-- factor: what to multiply by to have our unit. preferred: of several names for one signal, the lowest present is used. Only what a query
+-- reads is here: a test looks for it.
 create or replace macro signals() as table
 select name, signal, kind, factor, preferred
 from (values
@@ -20,7 +21,6 @@ from (values
     ('vllm:prompt_tokens_by_source_total', 'prompt_tokens_by_source', 'counter', 1.0, 1),
     ('vllm:prompt_tokens_by_source', 'prompt_tokens_by_source', 'counter', 1.0, 2),
     ('vllm:prompt_tokens_cached_by_source_total', 'prompt_tokens_cached_by_source', 'counter', 1.0, 1),
-    ('vllm:prompt_tokens_cached_total', 'prompt_tokens_cached', 'counter', 1.0, 1),
     ('vllm:prefix_cache_queries_total', 'prefix_queries', 'counter', 1.0, 1),
     ('vllm:prefix_cache_queries', 'prefix_queries', 'counter', 1.0, 2),
     ('vllm:gpu_prefix_cache_queries_total', 'prefix_queries', 'counter', 1.0, 3),
@@ -38,17 +38,10 @@ from (values
     ('vllm:time_per_output_token_seconds', 'itl_s', 'histogram', 1.0, 2),
     ('vllm:e2e_request_latency_seconds', 'e2e_s', 'histogram', 1.0, 1),
     ('vllm:request_queue_time_seconds', 'queue_s', 'histogram', 1.0, 1),
-    ('vllm:request_prefill_time_seconds', 'prefill_s', 'histogram', 1.0, 1),
-    ('vllm:request_decode_time_seconds', 'decode_s', 'histogram', 1.0, 1),
-    ('vllm:request_inference_time_seconds', 'inference_s', 'histogram', 1.0, 1),
     ('vllm:request_prompt_tokens', 'request_prompt_tokens', 'histogram', 1.0, 1),
     ('vllm:request_generation_tokens', 'request_generation_tokens', 'histogram', 1.0, 1),
-    ('vllm:request_num_preemptions', 'request_preemptions', 'histogram', 1.0, 1),
-    ('vllm:request_prefill_kv_computed_tokens', 'request_prefill_computed_tokens', 'histogram', 1.0, 1),
     ('vllm:iteration_tokens_total', 'iteration_tokens', 'histogram', 1.0, 1),
-    ('vllm:kv_block_lifetime_seconds', 'block_lifetime_s', 'histogram', 1.0, 1),
     ('vllm:kv_block_idle_before_evict_seconds', 'block_idle_before_evict_s', 'histogram', 1.0, 1),
-    ('vllm:kv_block_reuse_gap_seconds', 'block_reuse_gap_s', 'histogram', 1.0, 1),
     -- SGLang. Its gauges are as of the last batch line it logged; num_retracted_reqs and cache_hit_rate are of the last event
     -- only, and are left out. token_usage leaves out what may be evicted; a hybrid model's own pools stand beside it.
     ('sglang:num_running_reqs', 'running', 'gauge', 1.0, 1),
@@ -58,7 +51,6 @@ from (values
     ('sglang:max_total_num_tokens', 'kv_capacity_tokens', 'gauge', 1.0, 1),
     ('sglang:page_size', 'block_size', 'gauge', 1.0, 1),
     ('sglang:context_len', 'max_model_len', 'gauge', 1.0, 1),
-    ('sglang:kv_available_tokens', 'kv_free_tokens', 'gauge', 1.0, 1),
     ('sglang:kv_evictable_tokens', 'kv_evictable_tokens', 'gauge', 1.0, 1),
     ('sglang:num_retracted_requests_total', 'preemptions', 'counter', 1.0, 1),
     ('sglang:num_retracted_input_tokens_total', 'retracted_input_tokens', 'counter', 1.0, 1),
@@ -79,11 +71,10 @@ from (values
     ('sglang:time_per_output_token_seconds', 'itl_s', 'histogram', 1.0, 2),
     ('sglang:e2e_request_latency_seconds', 'e2e_s', 'histogram', 1.0, 1),
     ('sglang:queue_time_seconds', 'queue_s', 'histogram', 1.0, 1),
-    -- TensorRT-LLM. Pauses are a gauge of the last iteration: what fell between two scrapes is lost, so it is no counter here.
+    -- TensorRT-LLM. Pauses are a gauge of the last iteration: what fell between two scrapes is lost, so it is not here.
     ('trtllm_num_requests_running', 'running', 'gauge', 1.0, 1),
     ('trtllm_num_requests_waiting', 'waiting', 'gauge', 1.0, 1),
     ('trtllm_kv_cache_utilization', 'kv_usage_ratio', 'gauge', 1.0, 1),
-    ('trtllm_num_paused_requests', 'paused', 'gauge', 1.0, 1),
     ('trtllm_kv_cache_max_blocks', 'num_gpu_blocks', 'gauge', 1.0, 1),
     ('trtllm_kv_cache_tokens_per_block', 'block_size', 'gauge', 1.0, 1),
     ('trtllm_prompt_tokens_total', 'prompt_tokens', 'counter', 1.0, 1),
@@ -94,9 +85,6 @@ from (values
     ('trtllm_time_per_output_token_seconds', 'itl_s', 'histogram', 1.0, 1),
     ('trtllm_e2e_request_latency_seconds', 'e2e_s', 'histogram', 1.0, 1),
     ('trtllm_request_queue_time_seconds', 'queue_s', 'histogram', 1.0, 1),
-    ('trtllm_request_prefill_time_seconds', 'prefill_s', 'histogram', 1.0, 1),
-    ('trtllm_request_decode_time_seconds', 'decode_s', 'histogram', 1.0, 1),
-    ('trtllm_request_inference_time_seconds', 'inference_s', 'histogram', 1.0, 1),
     -- Triton's TensorRT-LLM backend: one name for many quantities, told apart by a label (parsers.prometheus_names adds it).
     ('nv_trt_llm_request_metrics:scheduled', 'running', 'gauge', 1.0, 1),
     ('nv_trt_llm_request_metrics:active', 'running', 'gauge', 1.0, 2),
@@ -105,21 +93,17 @@ from (values
     ('nv_trt_llm_kv_cache_block_metrics:fraction', 'kv_usage_ratio', 'gauge', 1.0, 1),
     ('nv_trt_llm_kv_cache_block_metrics:max', 'num_gpu_blocks', 'gauge', 1.0, 1),
     ('nv_trt_llm_kv_cache_block_metrics:tokens_per', 'block_size', 'gauge', 1.0, 1),
-    ('nv_trt_llm_inflight_batcher_metrics:paused_requests', 'paused', 'gauge', 1.0, 1),
     -- llama.cpp. No gauge of the KV pool since 2025, no counter of failed requests in any version; prompt tokens are those computed.
     ('llamacpp:requests_processing', 'running', 'gauge', 1.0, 1),
     ('llamacpp:requests_deferred', 'waiting', 'gauge', 1.0, 1),
     ('llamacpp:kv_cache_usage_ratio', 'kv_usage_ratio', 'gauge', 1.0, 1),
     ('llamacpp:prompt_tokens_total', 'prompt_tokens', 'counter', 1.0, 1),
-    ('llamacpp:prompt_tokens_cached_total', 'prompt_tokens_cached', 'counter', 1.0, 1),
     ('llamacpp:tokens_predicted_total', 'generation_tokens', 'counter', 1.0, 1),
     -- LMCache and other tiers behind an engine.
     ('lmcache:num_hit_tokens_total', 'tier_restored_tokens', 'counter', 1.0, 2),
     ('lmcache:num_hit_tokens', 'tier_restored_tokens', 'counter', 1.0, 3),
     ('lmcache:num_stored_tokens_total', 'tier_stored_tokens', 'counter', 1.0, 2),
     ('lmcache:num_stored_tokens', 'tier_stored_tokens', 'counter', 1.0, 3),
-    ('lmcache:local_cpu_evict_keys_count', 'tier_evicted_keys', 'gauge', 1.0, 1),
-    ('lmcache:local_cache_usage', 'tier_used_bytes', 'gauge', 1.0, 1),
     -- Dynamo and llm-d repeat what their engines say; they answer only where the engine itself was not scraped.
     ('dynamo_component_gpu_cache_usage_percent', 'kv_usage_ratio', 'gauge', 1.0, 5),
     ('dynamo_component_kvstats_gpu_cache_usage_percent', 'kv_usage_ratio', 'gauge', 1.0, 5),
@@ -131,7 +115,6 @@ from (values
     ('DCGM_FI_DEV_GPU_UTIL', 'gpu_util_ratio', 'gauge', 0.01, 1),
     ('DCGM_FI_DEV_FB_FREE', 'gpu_free_mib', 'gauge', 1.0, 1),
     ('DCGM_FI_DEV_FB_USED', 'gpu_used_mib', 'gauge', 1.0, 1),
-    ('up', 'up', 'gauge', 1.0, 1),
     ('process_start_time_seconds', 'process_start_epoch_s', 'gauge', 1.0, 1)
 ) as catalogue(name, signal, kind, factor, preferred);
 

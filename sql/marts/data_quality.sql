@@ -113,6 +113,20 @@ failures as (
     group by source
 ),
 
+rejections as (
+    select
+        engine as source,
+        'rejected_requests' as flag,
+        'warning' as severity,
+        round(sum(delta))::bigint as count,
+        format('{} requests were turned away at admission: they waited nowhere, and are in no figure of this run.', spoken_count(sum(delta)))
+            as detail,
+    from core.counter_intervals
+    where signal = 'rejections'
+    group by engine
+    having round(sum(delta)) > 0
+),
+
 contradictions as (
     select
         engine as source,
@@ -312,6 +326,8 @@ from (
     from lost_batches
     union all by name
     from failures
+    union all by name
+    from rejections
     union all by name
     from contradictions
     union all by name

@@ -1,9 +1,9 @@
 -- What the KV pool held over time: what active requests held, what was kept for reuse, what was free, each as a share of the pool.
 --
--- What is active the engine's own gauge says. What is kept for reuse only KV events tell, and only from the engine's start: a
--- block stored and not yet removed has a hash, whether an active request holds it or nobody. Of what active requests hold, all
+-- What is active the engine's own gauge says. What is kept for reuse SGLang has a gauge of, too; else only KV events tell, and only
+-- from the engine's start: a block stored and not yet removed has a hash, whether an active request holds it or nobody. Of what active requests hold, all
 -- but the block that each is filling has one, so reusable = blocks with a hash - (active blocks - running requests): off by one
--- block for each running request at most. Engines that give a block its hash only when its request ends (SGLang) tell no split.
+-- block for each running request at most.
 --
 -- grain: run, engine, bucket_at
 -- column: run            | The analyzed run.
@@ -64,11 +64,24 @@ sampled as (
                 0,
                 at_least_zero(1 - states.kv_usage_ratio)
             )
-        ) as reusable_ratio,
+        ) as hashed_ratio,
     from core.engine_states as states
     left join telling using (engine)
     asof left join hashed on hashed.engine = states.engine and hashed.published_at <= states.sampled_at
     where states.kv_usage_ratio is not null
+),
+
+gauged as (
+    select
+        samples.engine,
+        time_bucket(to_seconds(sized.bucket_s), samples.sampled_at, timestamptz '1970-01-01 00:00:00+00') as bucket_at,
+        avg(samples.value / engines.kv_capacity_tokens) as evictable_ratio,
+    from staging.metric_samples as samples
+    inner join signals() as signals using (name)
+    inner join core.engines using (engine)
+    inner join (select engine, any_value(bucket_s) as bucket_s from core.buckets group by engine) as sized using (engine)
+    where signals.signal = 'kv_evictable_tokens'
+    group by all
 )
 
 select
@@ -77,12 +90,13 @@ select
     buckets.bucket_at,
     buckets.bucket_s,
     avg(sampled.active_ratio) as active_ratio,
-    avg(sampled.reusable_ratio) as reusable_ratio,
-    clamp(1 - avg(sampled.active_ratio) - avg(sampled.reusable_ratio), 0, 1) as free_ratio,
+    coalesce(clamp(any_value(gauged.evictable_ratio), 0, 1 - avg(sampled.active_ratio)), avg(sampled.hashed_ratio)) as reusable_ratio,
+    clamp(1 - avg(sampled.active_ratio) - reusable_ratio, 0, 1) as free_ratio,
 from core.buckets
 inner join sampled
     on sampled.engine = buckets.engine
     and sampled.sampled_at >= buckets.bucket_at
     and sampled.sampled_at < plus_seconds(buckets.bucket_at, buckets.bucket_s)
-group by all
+left join gauged on gauged.engine = buckets.engine and gauged.bucket_at = buckets.bucket_at
+group by buckets.engine, buckets.bucket_at, buckets.bucket_s
 order by buckets.engine, buckets.bucket_at

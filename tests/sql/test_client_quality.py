@@ -107,3 +107,20 @@ def test_what_a_recorder_could_not_keep_is_said(sql):
         metrics  recording_trimmed     info      1
         """
     )
+
+
+def test_requests_that_were_turned_away_are_in_no_figure(sql):
+    rows = [
+        "0  rejections  reason=max_num_queued_reqs  12:00:00  12:00:10  3  false",
+        "1  rejections  -  12:00:00  12:00:10  0  false",
+    ]
+    sql.given(
+        "core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta  is_reset", *rows])
+    )
+    assert (
+        sql.rows("marts.data_quality")
+        == """
+        source  flag               severity  count
+        0       rejected_requests  warning   3
+        """
+    )

@@ -101,6 +101,15 @@ def test_preemption_says_what_it_knows_and_what_would_tell_more(sql):
     assert calm["evidence_against"] == []
 
 
+def test_what_v0_swapped_out_was_moved_and_not_computed_again(sql):
+    sql.given("staging.engine_samples", "engine  sampled_at  swapped\n0  12:00:00  3\n0  12:00:10  5")
+    assert "Up to 5 requests at once lay swapped out" in finding(sql, "preemption", weight=4)["evidence"][-1]
+    sql.given("staging.engine_samples", "engine  sampled_at  swapped\n0  12:00:00  0")
+    assert "swapped" not in said(finding(sql, "preemption", weight=4))
+    sql.given("staging.metric_samples", "engine  sampled_at  name  value\n0  12:00:00  vllm:num_requests_swapped  2")
+    assert "Up to 2 requests at once lay swapped out" in finding(sql, "preemption", weight=4)["evidence"][-1]
+
+
 # Queues ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +259,24 @@ def test_eviction_is_as_bad_as_the_share_that_was_missed(sql):
     wasted(sql, "prefix_refill  1  99  130  0.2  capacity_bound  counters")
     row = finding(sql, "prefix_eviction", **MISSED)
     assert (row["severity"], row["confidence"]) == (50, 0.65)
+
+
+def test_eviction_is_told_with_what_the_engine_itself_says_of_its_blocks_and_its_tier(sql):
+    counted = {
+        "block_idle_before_evict_s_sum": 60,
+        "block_idle_before_evict_s_count": 30,
+        "evicted_tokens": 4096,
+        "external_prefix_queries": 900,
+        "external_prefix_hits": 0,
+    }
+    rows = [f"0  {signal}  -  12:00:00  12:01:00  {delta}" for signal, delta in counted.items()]
+    sql.given("core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta", *rows]))
+    row = finding(sql, "prefix_eviction", **MISSED)
+    assert row["evidence"][-2:] == [
+        "The engine counted 4,096 tokens of blocks that it reclaimed over the run.",
+        "Reclaimed blocks had lain idle for 2.0 s on average.",
+    ]
+    assert row["evidence_against"][-1] == "A tier behind the pool was asked for 900 tokens over the run and had none of them."
 
 
 def test_a_hit_ratio_over_few_prompts_is_chance(sql):

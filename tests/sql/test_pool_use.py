@@ -91,3 +91,17 @@ def test_every_method_has_words():
         for key in keys:
             ((words,),) = con.sql("select told_by($key)", params={"key": key}).fetchall()
             assert words != key.replace("_", " "), key
+
+
+def test_a_gauge_of_what_may_be_evicted_tells_what_is_reusable(sql):
+    given(sql, events="engine  source", coverage="engine  is_from_start")
+    rows = [f"0  12:00:0{second}  sglang:kv_evictable_tokens  {tokens}" for second, tokens in ((1, 160), (2, 400))]
+    sql.given("staging.metric_samples", "\n".join(["engine  sampled_at  name  value", *rows]))
+    assert (
+        sql.rows("marts.pool_use")
+        == """
+        engine  bucket_at  active_ratio  reusable_ratio  free_ratio
+        0       12:00:01   0.3           0.5             0.2
+        0       12:00:02   0             1               0
+    """
+    )
