@@ -1,6 +1,10 @@
-"""The model of the engine's scheduler and block pool, and what it tells: recomputed tokens, and what another setting would do.
+"""Models of the engines' schedulers and pools, and what they tell: recomputed tokens, and what another setting would do.
 
-`pool` is the block pool, `scheduler` the engine's step loop over it, by version where versions differ. `kv_events` follows the
-pool that was recorded, `prefixes` finds in it which requests begin alike. `requests` re-enacts the requests that were recorded,
-or that counters and histograms describe; `whatif` asks them of another setting. Nothing here reads a file or knows Dagster.
+`engine` is what all replays share: the load, the clock, the clients. `vllm` is vLLM's step loop over its block pool (`pool`),
+`sglang` SGLang's over its radix cache (`radix`), each by version where versions differ, each to be read beside the engine's own.
+`vllm_settings` and `sglang_settings` say what a run tells of them and what may be asked; `engines` is the choice between them.
+
+`kv_events` follows the pool that was recorded; `prefixes` finds in it which requests begin alike, `traces` in the trace that a
+run was made from. `requests` re-enacts the requests that were recorded, or that counters and histograms describe; `whatif` asks
+them of another setting. Nothing here reads a file or knows Dagster.
 """

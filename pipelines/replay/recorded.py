@@ -256,11 +256,13 @@ def _alike(told_by: str | None, told: int, requests: int, hit_share: float, trac
         return
     if hit_share > 0:
         yield f"which prompts begin alike is not recorded; they are drawn so that the cache finds {hit_share:.0%} of them"
-    for source in traced["source"].unique().sort():
-        yield (
-            f"the request trace {source} says which of its prompts begin alike, and is not used: that the recorded requests were "
-            "made from it, in its order, their prompt lengths do not show beyond doubt"
+    for source, size in traced.select("source", "block_size").unique().sort("source").iter_rows():
+        reason = (
+            "how many tokens its blocks have is not known"
+            if size is None
+            else "that the recorded requests were made from it, in its order, their prompt lengths do not show beyond doubt"
         )
+        yield f"the request trace {source} says which of its prompts begin alike, and is not used: {reason}"
 
 
 # clients

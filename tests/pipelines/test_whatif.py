@@ -314,6 +314,16 @@ def test_a_recorded_sglang_is_reproduced_and_asked(retraction_tables):
     what_if = WhatIf.of(recorded.read(retraction_tables))
     misses = {each.name: each.miss for each in what_if.checks}
     assert max(misses[name] for name in ("preemptions", "recomputed_tokens", "queue_s", "duration_s")) < 0.25
+    found = {each.name: (each.recorded, each.replayed) for each in what_if.checks}
+    told = "; ".join(
+        (
+            "has {:.0f} preemptions, replayed {:.1f}".format(*found["preemptions"]),
+            "{:.0f} tokens computed again, replayed {:.0f}".format(*found["recomputed_tokens"]),
+            "{:.1f} s with a queue, replayed {:.1f}".format(*found["queue_s"]),
+            "and takes {:.1f} s, replayed {:.1f}.".format(*found["duration_s"]),
+        )
+    )
+    assert told in " ".join((PROJECT / "docs" / "whatif.md").read_text().split())
     careful, _ = what_if.predict({"schedule_conservativeness": "1.0"})
     assert careful.figures["preemptions"].best < what_if.before.mean("preemptions")
     roomy, _ = what_if.predict({"max_total_tokens": "3000"})
@@ -545,13 +555,16 @@ def test_a_request_trace_tells_it_as_well_as_kv_events(analyzed):
         rows.append((f"of {source}", index, tokens, 32, named))
     trace = pl.DataFrame(rows, ["source", "line", "input_tokens", "block_size", "block_hashes"], orient="row")
     blocks = pl.DataFrame(list(by_trace(tables["core.requests"], trace)), tables["core.request_blocks"].schema, orient="row")
-    curve = trace.select("source").unique()
+    curve = trace.select("source", "block_size").unique()
     again = recorded.read({**tables, "core.request_blocks": blocks, "marts.hit_rate_curve": curve})
     assert any("told by the request trace of client-calm.json, of client-storm.json, for " in each for each in again.assumed)
     hits = [_first_hits(each) for each in (told, again)]
     assert hits[1] == pytest.approx(hits[0], rel=0.02)
     untold = recorded.read({**tables, "core.request_blocks": blocks.clear(), "marts.hit_rate_curve": curve})
-    assert sum("says which of its prompts begin alike, and is not used" in each for each in untold.assumed) == 2
+    assert sum("and is not used: that the recorded requests were made from it" in each for each in untold.assumed) == 2
+    unsized = curve.with_columns(block_size=pl.lit(None, pl.Int64))
+    untold = recorded.read({**tables, "core.request_blocks": blocks.clear(), "marts.hit_rate_curve": unsized})
+    assert sum("and is not used: how many tokens its blocks have is not known" in each for each in untold.assumed) == 2
 
 
 def _first_hits(run: recorded.Recording) -> int:
