@@ -26,7 +26,7 @@ from pipelines import intake, origin, publish
 from pipelines.duck import MEMORY_LIMIT, beside, connect, literal
 from pipelines.intake import Intake
 from pipelines.lake import Lake
-from pipelines.models import Model, Run, make, models, set_variables, view
+from pipelines.models import LAYERS, Model, Run, make, models, set_variables, view
 from pipelines.storage import TEMPORARY, is_alive, undisturbed
 
 Tell = Callable[[str], object]
@@ -105,6 +105,8 @@ def build(lake: Lake, run: Run, *, database: Path | None = None, tell: Tell = la
     to_copy = deque(sorted(models(), key=_awaited, reverse=True))
     with connect() as con:
         con.execute(f"set temp_directory = {literal(lake.store.folder / TEMPORARY)}")  # gone with the rest
+        for layer in LAYERS:  # before there are two threads: of two that create one at a time, one fails
+            con.execute(f"create schema if not exists {layer}")
         for table in TABLES:
             view(f"raw.{table}", lake=lake, con=con)
         with publish.Database(beside(con), database, lake) if database else nullcontext() as copies:
