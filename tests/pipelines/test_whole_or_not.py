@@ -59,7 +59,7 @@ def _call(out) -> list[str]:
 
 
 def _is(out, name: str) -> bool:
-    made_of = origin.of(intake.find([SMALL]), Run(name), anonymize=False, has_report=False)
+    made_of = origin.of(origin.inputs(intake.find([SMALL])), Run(name), anonymize=False, has_report=False)
     return bool(made_of and origin.kept(made_of, out))
 
 
