@@ -168,7 +168,8 @@ FORMAT = Format(
     title="Request traces: Azure, Mooncake, Bailian, BurstGPT, vidur/Splitwise",
     engine_kind=None,
     versions="the traces published from 2023 to 2026",
-    can_tell="when requests arrived and how long they were; with block ids, what a prefix cache of each size could find again",
+    can_tell="when requests arrived and how long they were; with block ids, what a prefix cache of each size "
+    "could find again, and of a run made from it which prompts begin alike",
     cannot_tell="any latency: nobody served these requests here",
     tables=("workload_requests",),
     detect=detect,

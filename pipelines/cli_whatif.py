@@ -151,7 +151,7 @@ def _kept(analysis: Path) -> recorded.Recording:
                     "the analysis, and the part around the main verdict is replayed, or analyze with --since and --until"
                 )
             return recorded.read(recorded.of_analysis(con))
-        except (duckdb.CatalogException, duckdb.BinderException) as error:
+        except (duckdb.CatalogException, duckdb.BinderException, pl.exceptions.ColumnNotFoundError) as error:
             raise InputError(f"{database}: made by another version of kvpressure; analyze its inputs again") from error
 
 
@@ -353,6 +353,7 @@ def as_json(asked: Question, told: Answer) -> str:
                     for episode in recording.episodes
                     for client in episode
                 ],
+                "alike_prompts_told_by": recording.told_by,
             },
             "step_time": {
                 "base_ms": 1e3 * step_time.base,

@@ -68,7 +68,8 @@ class Measured:
 @dataclass(frozen=True)
 class Recording:
     """One run, ready to be replayed by the model of its engine. `assumed` says which settings are the engine's defaults, for want
-    of recorded ones, and what told which prompts begin alike; `guesses` are those of it that may well be wrong.
+    of recorded ones, and what told which prompts begin alike; `guesses` are those of it that may well be wrong. `told_by` is that
+    teller: kv_events, request_trace, hit_ratio, or nobody.
     """
 
     model: EngineModel
@@ -79,6 +80,7 @@ class Recording:
     measured: dict[str, Measured]
     assumed: tuple[str, ...]
     guesses: tuple[str, ...] = ()
+    told_by: str | None = None
 
     @property
     def requests(self) -> int:
@@ -126,7 +128,7 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
     requests = tables["core.requests"]
     engine = engines[0]
     settings = model.settings_of(engine, said)
-    told_by, contents = _told(requests, tables["core.request_blocks"], settings)
+    told_by, teller, contents = _told(requests, tables["core.request_blocks"], settings)
     clients = _clients(requests, contents)
     _require_whole(requests, clients, seen, model)
     chunks, pauses = _chunks(tables), _pauses(tables)
@@ -165,9 +167,10 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
         assumed=(
             *model.assumed(engine, said),
             *guesses,
-            *_alike(told_by, told, len(records), hit_share, tables["marts.hit_rate_curve"]),
+            *_alike(teller, told, len(records), hit_share, tables["marts.hit_rate_curve"]),
         ),
         guesses=guesses,
+        told_by=told_by or ("hit_ratio" if hit_share else None),
     )
 
 
@@ -232,8 +235,10 @@ def _untold_ends(records: Sequence[Record], model: EngineModel) -> Iterator[str]
 # which prompts begin alike
 
 
-def _told(requests: pl.DataFrame, blocks: pl.DataFrame, settings: EngineSettings) -> tuple[str | None, dict[str, Content]]:
-    """Who tells of enough requests what they begin with, and what it is: by request, where it is told."""
+def _told(
+    requests: pl.DataFrame, blocks: pl.DataFrame, settings: EngineSettings
+) -> tuple[str | None, str | None, dict[str, Content]]:
+    """Who tells of enough requests what they begin with, in words too, and what it is: by request, where it is told."""
     long_enough = set(requests.filter(pl.col("input_tokens") >= settings.block_size)["request_key"])
     for told_by in TOLD_BY if settings.is_caching else ():
         of_teller = blocks.filter(pl.col("told_by") == told_by)
@@ -243,16 +248,15 @@ def _told(requests: pl.DataFrame, blocks: pl.DataFrame, settings: EngineSettings
         if is_of_size and told and told >= MOSTLY_TOLD * len(long_enough):
             rows = of_teller.select("request_key", "blocks", "block_size", "tokens").iter_rows()
             names = of_teller["source"].drop_nulls().unique().sort().to_list()
-            return " ".join((TOLD_BY[told_by], ", ".join(names))).rstrip(), {
-                key: Content(tuple(each), *size) for key, each, *size in rows
-            }
-    return None, {}
+            teller = " ".join((TOLD_BY[told_by], ", ".join(names))).rstrip()
+            return told_by, teller, {key: Content(tuple(each), *size) for key, each, *size in rows}
+    return None, None, {}
 
 
-def _alike(told_by: str | None, told: int, requests: int, hit_share: float, traced: pl.DataFrame) -> Iterator[str]:
+def _alike(teller: str | None, told: int, requests: int, hit_share: float, traced: pl.DataFrame) -> Iterator[str]:
     """What was taken for known of prompts that begin alike."""
-    if told_by:
-        yield f"which prompts begin alike is told by {told_by}, for {told:,} of {requests:,} requests"
+    if teller:
+        yield f"which prompts begin alike is told by {teller}, for {told:,} of {requests:,} requests"
         return
     if hit_share > 0:
         yield f"which prompts begin alike is not recorded; they are drawn so that the cache finds {hit_share:.0%} of them"
@@ -267,15 +271,26 @@ def _alike(told_by: str | None, told: int, requests: int, hit_share: float, trac
 
 # clients
 
+RECORDED = (
+    *("request_key", "source", "run_index", "arrived_at", "first_token_at", "finished_at"),
+    *("input_tokens", "output_tokens", "max_tokens", "ignores_eos"),
+)
+
 
 def _clients(requests: pl.DataFrame, contents: Mapping[str, Content]) -> list[Client]:
     """The clients of a run by the time they began."""
-    complete = requests.filter(
-        pl.all_horizontal(pl.col("arrived_at", "first_token_at", "finished_at", "input_tokens", "output_tokens").is_not_null())
-        & ~pl.col("is_failed").fill_null(value=False)
-        & (pl.col("output_tokens") > 0)
-        & (pl.col("input_tokens") > 0)
-    ).sort("arrived_at", "request_key")
+    complete = (
+        requests.select(*RECORDED, "is_failed")
+        .filter(
+            pl.all_horizontal(
+                pl.col("arrived_at", "first_token_at", "finished_at", "input_tokens", "output_tokens").is_not_null()
+            )
+            & ~pl.col("is_failed").fill_null(value=False)
+            & (pl.col("output_tokens") > 0)
+            & (pl.col("input_tokens") > 0)
+        )
+        .sort("arrived_at", "request_key")
+    )
     by_client: dict[tuple[Any, Any], list[Record]] = {}
     for row in complete.iter_rows(named=True):
         by_client.setdefault((row["source"], row["run_index"]), []).append(

@@ -22,7 +22,7 @@ from statistics import fmean, median, pstdev
 from pipelines.replay.engine import Outcome, Request, StepTime
 from pipelines.replay.levers import FIGURES, Scenario
 from pipelines.replay.load import Record, sharing
-from pipelines.replay.recorded import Client, Episode, NotReplayableError, Recording
+from pipelines.replay.recorded import Client, Episode, Measured, NotReplayableError, Recording
 from pipelines.replay.requests import MODEL_ERROR
 
 COUNTS = ("preemptions", "recomputed_tokens")
@@ -138,12 +138,16 @@ def _overhead_s(recording: Recording, by_episode: Sequence[Sequence[Outcome]], a
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """One recorded figure and the replay's: what the replay misses is a share of the larger of both."""
+    """One recorded figure and the replay's: what the replay misses is a share of the larger of both.
+
+    `is_within` where the replay's lies in the range in which the recorded one is known.
+    """
 
     name: str
     recorded: float
     replayed: float
     miss: float
+    is_within: bool = False
 
 
 # replays
@@ -331,7 +335,7 @@ class WhatIf:
         model = Model.of(recording)
         before = throws(model, recording.scenario)
         checks = tuple(
-            _check(name, recording.measured[name].best, before.mean(name)) for name in FIGURES if name in recording.measured
+            _check(name, recording.measured[name], before.mean(name)) for name in FIGURES if name in recording.measured
         )
         told = cls(model, checks, before)
         if reason := why_not(checks, model.scale):
@@ -371,15 +375,16 @@ class WhatIf:
         return {name: replace(figures[name], high=max(figures[name].high, found[name])) for name in COUNTS}
 
 
-def _check(name: str, recorded: float, replayed: float) -> SelfCheck:
-    least = COUNTED_FROM.get(name, 0.0)
+def _check(name: str, measured: Measured, replayed: float) -> SelfCheck:
+    recorded, least = measured.best, COUNTED_FROM.get(name, 0.0)
     larger = max(recorded, replayed, least)
-    return SelfCheck(name, recorded, replayed, abs(recorded - replayed) / larger if larger else 0.0)
+    miss = abs(recorded - replayed) / larger if larger else 0.0
+    return SelfCheck(name, recorded, replayed, miss, is_within=measured.low <= replayed <= measured.high)
 
 
 def why_not(checks: Sequence[SelfCheck], scale: float) -> str | None:
     """Why this run gets no prediction; None where the replay reproduces it."""
-    missed = [each for each in checks if each.name in DECIDING and each.miss > LARGEST_MISS]
+    missed = [each for each in checks if each.name in DECIDING and each.miss > LARGEST_MISS and not each.is_within]
     if missed:
         what = ", ".join(f"{each.name} {each.recorded:,.6g} recorded and {each.replayed:,.6g} replayed" for each in missed)
         return f"the replay does not reproduce the run ({what}): something acts here that it does not model"

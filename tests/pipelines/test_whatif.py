@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -18,10 +20,10 @@ from pipelines.replay.engine import Request, StepTime
 from pipelines.replay.engines import LEVERS, MODELS
 from pipelines.replay.levers import FIGURES, OF_LOAD, LeverError
 from pipelines.replay.load import Record
-from pipelines.replay.recorded import NotReplayableError, _require_modelled, client_of, episodes
+from pipelines.replay.recorded import Measured, NotReplayableError, _require_modelled, client_of, episodes
 from pipelines.replay.traces import by_trace
 from pipelines.replay.vllm import Replay
-from pipelines.replay.whatif import Model, WhatIf, meets, replays, smallest_change, swept
+from pipelines.replay.whatif import Model, WhatIf, _check, meets, replays, smallest_change, swept, why_not
 from pipelines.replay.window import part_of
 from pipelines.sqlshell import open_read_only
 from tests.conftest import PROJECT
@@ -339,7 +341,7 @@ def test_without_the_limits_it_admits_by_there_is_a_reason(retraction_tables):
 
 def test_a_guess_that_may_be_wrong_is_named_where_the_run_is_not_reproduced(retraction_tables):
     run = recorded.read(retraction_tables)
-    tampered = {**run.measured, "preemptions": replace(run.measured["preemptions"], best=90)}
+    tampered = {**run.measured, "preemptions": Measured(90.0, 90.0, 90.0)}
     with pytest.raises(NotReplayableError, match="or else it is not so that requests end where their text ends"):
         WhatIf.of(replace(run, measured=tampered))
 
@@ -418,9 +420,19 @@ def test_an_engine_with_nothing_special_is_replayed():
     _require_modelled([VLLM | SIZES], {"kv_offloading_backend": "native", "mamba_cache_mode": "none", "enable_lora": "False"})
 
 
+def test_what_is_known_only_within_a_range_is_missed_only_beyond_it():
+    run = recording(requests(150), engine(), 28)
+    for high, is_missed in ((1e6, False), (900.0, True)):
+        told = {**run.measured, "recomputed_tokens": Measured(800.0, 850.0, high)}
+        checks = {each.name: each for each in WhatIf.of(run).checks} | {
+            "recomputed_tokens": _check("recomputed_tokens", told["recomputed_tokens"], 9_000.0)
+        }
+        assert (why_not(list(checks.values()), 1.0) is not None) is is_missed
+
+
 def test_a_run_that_is_not_reproduced_gets_a_reason():
     run = recording(requests(150), engine(), 28)
-    tampered = {**run.measured, "preemptions": replace(run.measured["preemptions"], best=900)}
+    tampered = {**run.measured, "preemptions": Measured(900.0, 900.0, 900.0)}
     with pytest.raises(NotReplayableError, match="does not reproduce the run \\(preemptions 900 recorded"):
         WhatIf.of(replace(run, measured=tampered))
 
@@ -472,6 +484,15 @@ def test_two_analyses_are_one_too_many(capsys, analyzed):
     both = [str(analyzed.analysis.out)] * 2
     assert cli.main(["whatif", *both, "--set", "max_num_seqs=9"]) == 2
     assert "2 paths are given: whatif replays one run" in capsys.readouterr().err
+
+
+def test_an_analysis_without_a_column_of_today_is_of_another_version(capsys, analyzed, tmp_path):
+    database = tmp_path / "analysis.duckdb"
+    shutil.copy(analyzed.analysis.database, database)
+    with duckdb.connect(str(database)) as con:
+        con.execute("alter table core.requests drop column max_tokens")
+    assert cli.main(["whatif", str(tmp_path), "--set", "max_num_seqs=9"]) == 2
+    assert "made by another version of kvpressure; analyze its inputs again" in capsys.readouterr().err
 
 
 def test_help_names_every_setting_and_figure(capsys):
@@ -560,6 +581,7 @@ def test_a_request_trace_tells_it_as_well_as_kv_events(analyzed):
     assert any("told by the request trace of client-calm.json, of client-storm.json, for " in each for each in again.assumed)
     hits = [_first_hits(each) for each in (told, again)]
     assert hits[1] == pytest.approx(hits[0], rel=0.02)
+    assert (told.told_by, again.told_by) == ("kv_events", "request_trace")
     untold = recorded.read({**tables, "core.request_blocks": blocks.clear(), "marts.hit_rate_curve": curve})
     assert sum("and is not used: that the recorded requests were made from it" in each for each in untold.assumed) == 2
     unsized = curve.with_columns(block_size=pl.lit(None, pl.Int64))
