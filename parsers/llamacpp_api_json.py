@@ -78,7 +78,6 @@ def _slots(slots: list[dict[str, Any]]) -> Iterator[Row]:
             held += prompt + (_count(decoded) or 0)
     yield "engine_samples", {"running": sum(slot.get("is_processing") is True for slot in slots), "kv_used_tokens": held}
     yield "engine_config", {"key": "max_num_seqs", "value_text": str(len(slots))}
-    yield "engine_config", {"key": "engine_kind", "value_text": "llamacpp"}
     if context := _count(slots[0].get("n_ctx")):
         yield "engine_config", {"key": "max_model_len", "value_text": str(context)}
 

@@ -131,7 +131,6 @@ class _Timing:
 class _Server:
     """One log being read, and what its lines so far say of each slot."""
 
-    is_named: bool = False
     busy: dict[int, str] = field(default_factory=dict)  # slot -> task
     tokens: dict[int, int] = field(default_factory=dict)  # slot -> tokens of its last prompt and answer, still held
     prompt_tokens: dict[str, int] = field(default_factory=dict)  # task -> its prompt's length, at verbosity 4
@@ -141,15 +140,7 @@ class _Server:
     timing: _Timing | None = None
 
     def read(self, text: str) -> Iterator[Row]:
-        """Rows of one line, and before the first the engine's kind."""
-        for row in self._rows(text):
-            if not self.is_named and row is not HELD:
-                self.is_named = True
-                when = {name: value for name, value in row[1].items() if name in ("at_utc", "at_local")}
-                yield "engine_config", when | {"key": "engine_kind", "value_text": "llamacpp"}
-            yield row
-
-    def _rows(self, text: str) -> Iterator[Row]:
+        """Rows of one line."""
         if (structured := _structured(text)) is not None:
             message, slot, task, columns = structured
             yield from self._message(message, slot, task, columns)

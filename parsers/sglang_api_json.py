@@ -60,10 +60,7 @@ def _rows_of(value: object) -> Iterator[Row]:
     elif isinstance(value, dict) and ("loads" in value or "num_running_reqs" in value):
         yield from _loads(value)
     elif isinstance(value, dict):
-        settings = kept(value)
-        if settings:
-            settings["engine_kind"] = "sglang"
-        for key, text in settings.items():
+        for key, text in kept(value).items():
             yield "engine_config", {"key": key, "value_text": text}
 
 

@@ -120,22 +120,6 @@ EVENTS = tuple(
 RECEIVE = re.compile(r"Receive: obj=GenerateReqInput\((?:.*?, )?rid='(?P<rid>[^']{1,200})'")
 
 
-class _Log:
-    """One log being read: only whether its engine has been named yet."""
-
-    def __init__(self) -> None:
-        self.is_named = False
-
-    def read(self, text: str) -> Iterator[Row]:
-        """Rows of one line, and before the first that is an engine's own the engine's kind."""
-        for row in _rows(text):
-            if not self.is_named and row[0] in ("engine_samples", "engine_events", "engine_config"):
-                self.is_named = True
-                when = {name: value for name, value in row[1].items() if name in ("at_utc", "at_local")}
-                yield "engine_config", when | {"key": "engine_kind", "value_text": "sglang"}
-            yield row
-
-
 def _rows(text: str) -> Iterator[Row]:
     if (request := _request_event(text)) is not None:
         yield from request
@@ -233,7 +217,7 @@ def _request_text(entry: Entry, columns: dict[str, Any]) -> Iterator[Row]:
 
 def parse(source: Source, sink: Sink) -> Account:
     """Read one log."""
-    return read_log(source, sink, GRAMMAR, _Log().read)
+    return read_log(source, sink, GRAMMAR, _rows)
 
 
 READY = "The server is fired up and ready to roll!"

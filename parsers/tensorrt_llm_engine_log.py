@@ -67,21 +67,10 @@ SETTINGS = tuple(
 )
 
 
-class _Log:
-    """One log being read: only whether its engine has been named yet."""
-
-    def __init__(self) -> None:
-        self.is_named = False
-
-    def read(self, text: str) -> Iterator[Row]:
-        """Rows of one line, and before the first the engine's kind."""
-        for entry in entries(text, GRAMMAR.start):
-            columns = _times(entry) | ({"process": f"rank {rank['rank']}"} if (rank := RANK.search(entry.prefix)) else {})
-            for row in _rows(entry.message, columns):
-                if not self.is_named:
-                    self.is_named = True
-                    yield "engine_config", columns | {"key": "engine_kind", "value_text": "tensorrt_llm"}
-                yield row
+def _read(text: str) -> Iterator[Row]:
+    for entry in entries(text, GRAMMAR.start):
+        columns = _times(entry) | ({"process": f"rank {rank['rank']}"} if (rank := RANK.search(entry.prefix)) else {})
+        yield from _rows(entry.message, columns)
 
 
 def _times(entry: Entry) -> dict[str, Any]:
@@ -151,7 +140,7 @@ def _triton(message: str, columns: dict[str, Any]) -> Iterator[Row]:
 
 def parse(source: Source, sink: Sink) -> Account:
     """Read one log."""
-    return read_log(source, sink, GRAMMAR, _Log().read)
+    return read_log(source, sink, GRAMMAR, _read)
 
 
 OWN = re.compile(

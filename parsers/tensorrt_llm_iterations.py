@@ -127,7 +127,6 @@ def _moved(value: dict[str, Any], when: dict[str, Any], size: int | None) -> Ite
 
 def _settings(value: dict[str, Any], blocks: int | None, size: int | None) -> dict[str, str]:
     settings: dict[str, Any] = {
-        "engine_kind": "tensorrt_llm",
         "num_gpu_blocks": blocks,
         "block_size": size,
         "kv_capacity_tokens": blocks * size if blocks and size else None,

@@ -6,7 +6,7 @@
 --
 -- grain: engine
 -- column: engine                   | Its name in this run.
--- column: engine_kind              | vllm, sglang, …, as the engine says, its metrics are named, or its log's format is; NULL where no input says.
+-- column: engine_kind              | vllm, sglang, …, as its metrics are named, or the format of an input of it says; NULL where none does.
 -- column: engine_version           | As printed.
 -- column: engine_generation        | vLLM: v0 or v1; NULL where not told.
 -- column: model                    | Served model name.
@@ -60,7 +60,6 @@ said as (
 settings as (
     select
         engine,
-        max(value_text) filter (where key = 'engine_kind') as engine_kind,
         max(value_text) filter (where key = 'engine_version') as engine_version,
         lower(max(value_text) filter (where key = 'engine_generation')) as engine_generation,
         max(value_text) filter (where key = 'served_model_name') as served_model_name,
@@ -137,28 +136,33 @@ ceilings as (
     group by engine
 ),
 
--- a log is of the engine whose format it has; of vLLM's lines, only V0's have a count of swapped requests
-logs as (
-    select lines.engine, max(sources.engine_kind) as engine_kind, bool_or(lines.swapped is not null) as is_v0
-    from (
-        select engine, source, swapped from staging.engine_samples
-        union all by name
-        select engine, source from staging.engine_events
-    ) as lines
+-- an input is of the engine whose format it has; of vLLM's lines, only V0's have a count of swapped requests
+formats as (
+    select engines.engine, max(sources.engine_kind) as engine_kind, bool_or(inputs.is_v0) as is_v0
+    from engines
+    inner join (
+        select engine, source, bool_or(swapped is not null) as is_v0 from staging.engine_samples group by all
+        union all
+        select distinct engine, source, false from staging.engine_events
+        union all
+        select distinct engine, source, false from staging.settings
+    ) as inputs
+        on inputs.engine = engines.engine
+        or inputs.engine = '*'
+        or inputs.engine = concat(split_part(engines.engine, '/', 1), '/*')
     left join raw.sources as sources using (source)
-    group by lines.engine
+    group by engines.engine
 )
 
 select
     engines.engine,
     coalesce(
-        settings.engine_kind,
         models.engine_kind,
         case when settings.engine_generation is not null then 'vllm' end,
-        logs.engine_kind
+        formats.engine_kind
     ) as engine_kind,
     settings.engine_version,
-    coalesce(settings.engine_generation, case when logs.is_v0 then 'v0' end) as engine_generation,
+    coalesce(settings.engine_generation, case when formats.is_v0 then 'v0' end) as engine_generation,
     coalesce(models.model, trim(settings.served_model_name, '[]'' '), settings.model) as model,
     coalesce(
         settings.kv_capacity_tokens,
@@ -209,5 +213,5 @@ cross join lateral (
         and ceilings.kv_usage_ratio < 0.8
         and ceilings.is_turning_over as is_plateau,
 ) as plateaus
-left join logs using (engine)
+left join formats using (engine)
 order by engine

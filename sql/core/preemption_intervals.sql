@@ -47,14 +47,14 @@ silent as (
         min(states.sampled_at) as interval_start,
         max(states.sampled_at) as interval_end,
         0.0 as preemptions,
-        if(settings.value_text = 'llamacpp', 'no_preemption', 'retraction_log') as method,
+        if(engines.engine_kind = 'llamacpp', 'no_preemption', 'retraction_log') as method,
     from core.engine_states as states
-    inner join staging.settings
-        on settings.engine = states.engine and settings.key = 'engine_kind' and settings.value_text in ('sglang', 'llamacpp')
+    inner join core.engines using (engine)
     where states.origin = 'log'
+        and engines.engine_kind in ('sglang', 'llamacpp')
         and states.engine not in (select engine from logged)
         and states.engine not in (select engine from counted)
-    group by states.engine, settings.value_text
+    group by states.engine, engines.engine_kind
     having min(states.sampled_at) < max(states.sampled_at)
 ),
 

@@ -92,7 +92,6 @@ def test_a_setting_that_only_names_retraction_is_no_retraction():
     reading = read(LOG, line)
     assert reading.table("engine_events", "event") == [["engine_start"]]
     assert reading.table("engine_config", "key value_text") == cells("""
-        engine_kind           sglang
         model                 /m
         retraction_policy     length
         tensor_parallel_size  2
@@ -103,7 +102,6 @@ def test_the_capacity_line_names_limits_as_for_every_engine():
     line = "[2026-11-29 13:23:44] max_total_num_tokens=900, chunked_prefill_size=256, max_prefill_tokens=16384, \
 max_running_requests=8, context_len=1000, available_cpu_mem=19.98 GB\n"
     assert read(LOG, line).table("engine_config", "key value_text") == cells("""
-        engine_kind             sglang
         kv_capacity_tokens      900
         max_num_batched_tokens  256
         max_prefill_tokens      16384

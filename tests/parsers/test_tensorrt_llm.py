@@ -43,7 +43,6 @@ def test_an_iteration_is_a_step_a_sample_and_its_pauses():
 def test_settings_that_every_iteration_repeats_are_kept_once():
     reading = read(ITERATIONS, json.dumps([iteration(1), iteration(2), iteration(3)]))
     assert reading.table("engine_config", "key value_text") == cells("""
-        engine_kind         tensorrt_llm
         num_gpu_blocks      512
         block_size          32
         kv_capacity_tokens  16384
@@ -139,7 +138,6 @@ def test_capacity_is_named_as_for_every_engine():
 [TensorRT-LLM][INFO] Allocated 1.50 GiB for max tokens in paged KV cache (12288).
 """
     assert read(LOG, log).table("engine_config", "key value_text") == cells("""
-        engine_kind              tensorrt_llm
         max_num_seqs             16
         max_num_batched_tokens   11776
         num_gpu_blocks           384

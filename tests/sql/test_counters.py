@@ -130,15 +130,15 @@ def test_a_log_that_says_fewer_than_the_counter_in_all_was_cut(sql):
 def test_a_log_that_would_have_said_it_says_that_there_was_none(sql):
     """SGLang prints each retraction, so its silence is a 0; vLLM V1 prints none, so its silence is nothing."""
     sql.given(
-        "staging.settings",
+        "core.engines",
         """
-        engine  key          value_text
-        0       engine_kind  sglang
-        1       engine_kind  vllm
-        2       engine_kind  llamacpp
-        3       engine_kind  sglang
-        4       engine_kind  sglang
-        5       block_size   sglang
+        engine  engine_kind
+        0       sglang
+        1       vllm
+        2       llamacpp
+        3       sglang
+        4       sglang
+        5       -
         """,
     )
     states = "engine  sampled_at  origin  running  waiting\n"

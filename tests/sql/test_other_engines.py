@@ -92,19 +92,13 @@ def test_a_log_that_has_all_of_them_goes_before_the_counter_and_a_cut_one_behind
 
 
 def test_an_sglang_log_without_a_retraction_says_that_there_was_none(sql):
-    sql.given(
-        "settings",
-        """
-        engine  key          value_text
-        0       engine_kind  sglang
-        """,
-    )
+    sql.given("raw.sources", "source  format  engine_kind\nserver.log  sglang_engine_log  sglang")
     sql.given(
         "engine_samples",
         """
-        engine  sampled_at  running  waiting
-        0       12:00:00    3        0
-        0       12:00:40    5        0
+        engine  source      sampled_at  running  waiting
+        0       server.log  12:00:00    3        0
+        0       server.log  12:00:40    5        0
         """,
     )
     assert (
@@ -341,14 +335,14 @@ def test_cached_prompt_tokens_are_hits_whoever_held_them(sql):
     )
 
 
-def test_a_log_is_of_the_engine_whose_format_it_has_and_of_none_where_that_is_not_known(sql):
-    sql.given(
-        "raw.sources", "source  format  engine_kind\nold.log  vllm_engine_log  vllm\nnew.log  new_log  new\nany.csv  sweep  -"
-    )
-    sql.given(
-        "staging.engine_samples",
-        "engine  source  sampled_at  running\na  old.log  12:00:00  1\nb  new.log  12:00:00  1\nc  any.csv  12:00:00  1",
-    )
+def test_an_input_is_of_the_engine_whose_format_it_has_and_of_none_where_that_is_not_known(sql):
+    """What says settings of a server says what each of its ranks is."""
+    kinds = ["old.log  vllm_engine_log  vllm", "new.log  new_log  new", "any.csv  sweep  -", "answer.json  sglang_api  sglang"]
+    sql.given("raw.sources", "\n".join(["source  format  engine_kind", *kinds]))
+    sql.given("staging.settings", "engine  source  key  value_text\npod/*  answer.json  model  m")
+    seen = {"a": "old.log", "b": "new.log", "c": "any.csv", "pod/1": "any.csv"}
+    samples = [f"{engine}  {source}  12:00:00  1" for engine, source in seen.items()]
+    sql.given("staging.engine_samples", "\n".join(["engine  source  sampled_at  running", *samples]))
     assert (
         sql.rows("core.engines")
         == """
@@ -356,5 +350,6 @@ def test_a_log_is_of_the_engine_whose_format_it_has_and_of_none_where_that_is_no
         a       vllm
         b       new
         c       -
+        pod/1   sglang
     """
     )
