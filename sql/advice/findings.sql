@@ -25,11 +25,13 @@ with facts as (
         engines.kv_capacity_tokens,
         engines.engine_generation,
         engines.engine_kind,
+        coalesce(slots.setting, 'max_num_seqs') as slots_setting,
         seconds_between(facts.window_start, facts.window_end) as window_s,
         facts.seconds = 0 as is_instant, -- one sample alone showed it
         ratio(facts.mean_waiting, facts.mean_waiting + facts.mean_running) as waiting_share,
     from marts.spell_facts as facts
     left join core.engines using (engine)
+    left join engine_settings_known() as slots on slots.lever = 'more_sequences' and slots.engine_kind = engines.engine_kind
 ),
 
 repeated as (
@@ -128,8 +130,8 @@ preemption as (
             end,
         ]) as evidence_against,
         sentences([
-            case when repeated.tokens_best is null then 'How many tokens were repeated: record KV events (--kv-events-config) or iteration lines (--enable-logging-iteration-details).' end,
-            case when facts.paused_requests is null then 'Whose answers paused: keep the clients'' per-request results or OpenTelemetry spans (--otlp-traces-endpoint).' end,
+            case when repeated.tokens_best is null then to_tell_repeated_tokens(facts.engine_kind, facts.engine_generation) end,
+            case when facts.paused_requests is null then to_tell_whose_answers_paused(facts.engine_kind) end,
         ]) as missing,
     from facts
     left join repeated using (engine)
@@ -207,7 +209,7 @@ queueing as (
             else 0.5
         end * case when facts.is_instant then 0.5 else 1 end as confidence,
         case facts.verdict
-            when 'queue_max_num_seqs' then 'one of the ' || coalesce(facts.max_num_seqs::varchar, '') || ' batch slots (max_num_seqs)'
+            when 'queue_max_num_seqs' then 'one of the ' || coalesce(facts.max_num_seqs::varchar, '') || format(' batch slots ({})', facts.slots_setting)
             when 'queue_kv_capacity' then 'room in the KV pool'
             when 'queue_token_budget' then 'a share of the step''s token budget (max_num_batched_tokens)'
             when 'queue_deferred' then 'something other than capacity (a LoRA slot, remote KV or a grammar)'
@@ -239,8 +241,8 @@ queueing as (
                 else format('KV usage between samples was {:.0f} % on average, {:.0f} % at most.', 100 * facts.mean_kv_usage_ratio, 100 * facts.max_kv_usage_ratio)
             end,
             case facts.max_num_seqs_source
-                when 'argument' then format('max_num_seqs is {} (the engine''s own arguments).', facts.max_num_seqs)
-                when 'inferred' then format('The running count stays at {}: taken for max_num_seqs, which no input states.', facts.max_num_seqs)
+                when 'argument' then format('{} is {} (the engine''s own arguments).', facts.slots_setting, facts.max_num_seqs)
+                when 'inferred' then format('The running count stays at {}: taken for {}, which no input states.', facts.max_num_seqs, facts.slots_setting)
             end,
             format(
                 'Requests that ended in this time had waited {:.2f} s each before their first run, {:.0f} % of their whole latency.',
@@ -266,7 +268,7 @@ queueing as (
                 when coalesce(facts.engine_kind, 'vllm') = 'vllm' then 'How long each request waited: scrape /metrics (vllm:request_queue_time_seconds).'
                 else 'How long each request waited: scrape /metrics, and keep the clients'' results.'
             end,
-            case when facts.verdict = 'queue_unknown' and facts.max_num_seqs is null then 'The value of max_num_seqs: keep the engine''s start-up lines.' end,
+            case when facts.verdict = 'queue_unknown' and facts.max_num_seqs is null then format('The value of {}: keep the engine''s start-up lines.', facts.slots_setting) end,
         ]) as missing,
     from facts
     anti join failed
@@ -316,7 +318,7 @@ eviction as (
             end,
         ]) as evidence_against,
         sentences([
-            case when refilled.method is distinct from 'kv_events' then 'KV events (--kv-events-config) tell an evicted prefix from a new one; --kv-cache-metrics shows how long idle blocks lived.' end,
+            case when refilled.method is distinct from 'kv_events' then to_tell_evicted_from_new(facts.engine_kind, facts.engine_generation) end,
         ]) as missing,
     from facts
     left join refilled using (engine)
@@ -506,7 +508,7 @@ halted as (
             'Nobody lost KV state by it: in a preemption the other streams run on.',
         ] as evidence,
         []::varchar[] as evidence_against,
-        ['Whether the engine stepped meanwhile: iteration lines (--enable-logging-iteration-details on vLLM), and the host''s CPU and network then.'] as missing,
+        [to_tell_whether_it_stepped(engine_kind, engine_generation)] as missing,
     from facts
     left join totals using (engine)
     where verdict = 'engine_pause'
@@ -532,7 +534,7 @@ runaway as (
             case when max_waiting > 0 then format('Up to {} requests waited behind them.', max_waiting) end,
         ]) as evidence,
         []::varchar[] as evidence_against,
-        ['The requests'' own max_tokens: --enable-log-requests, or OpenTelemetry spans.'] as missing,
+        [to_tell_output_limits(engine_kind)] as missing,
     from facts
     where verdict = 'runaway_generation'
 ),

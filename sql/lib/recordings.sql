@@ -24,6 +24,43 @@ create or replace macro what_to_record(engine_kind, engine_version) as list_filt
     lambda sentence: sentence is not null
 );
 
+-- What would tell one thing more of a verdict, by the flags of the engine at hand; where it has none, what anybody can keep. An engine that
+-- no input names is taken for vLLM. V0 of vLLM has neither KV events nor iteration lines.
+create or replace macro to_tell_repeated_tokens(engine_kind, engine_generation) as 'How many tokens were repeated: ' || case
+    when coalesce(engine_kind, 'vllm') = 'vllm' and coalesce(engine_generation, 'v1') <> 'v0'
+        then 'record KV events (--kv-events-config) or iteration lines (--enable-logging-iteration-details).'
+    when engine_kind = 'sglang'
+        then 'scrape /metrics (--enable-metrics; 0.5.18 and later count tokens computed and new ones apart), or record KV events (--kv-events-config).'
+    else 'scrape /metrics, and keep the clients'' per-request results: a replay of them tells.'
+end;
+
+create or replace macro to_tell_whose_answers_paused(engine_kind) as 'Whose answers paused: keep the clients'' per-request results' || case
+    when coalesce(engine_kind, 'vllm') = 'vllm' then ' or OpenTelemetry spans (--otlp-traces-endpoint).'
+    when engine_kind = 'sglang' then ', or the engine''s own record of each request (--export-metrics-to-file).'
+    else '.'
+end;
+
+create or replace macro to_tell_evicted_from_new(engine_kind, engine_generation) as case
+    when coalesce(engine_kind, 'vllm') = 'vllm' and coalesce(engine_generation, 'v1') <> 'v0'
+        then 'KV events (--kv-events-config) tell an evicted prefix from a new one; --kv-cache-metrics shows how long idle blocks lived.'
+    when engine_kind = 'sglang' then 'KV events (--kv-events-config) tell an evicted prefix from a new one.'
+    else 'Send the same requests again when little else runs: prefixes that are found then had been evicted.'
+end;
+
+create or replace macro to_tell_whether_it_stepped(engine_kind, engine_generation) as 'Whether the engine stepped meanwhile: ' || case
+    when coalesce(engine_kind, 'vllm') = 'vllm' and coalesce(engine_generation, 'v1') <> 'v0'
+        then 'iteration lines (--enable-logging-iteration-details), and '
+    when engine_kind = 'sglang' then 'a batch line for every step (--decode-log-interval 1), and '
+    when engine_kind = 'tensorrt_llm' then 'iteration lines (print_iter_log: true), and '
+    else ''
+end || 'the host''s CPU and network then.';
+
+create or replace macro to_tell_output_limits(engine_kind) as 'The requests'' own max_tokens: ' || case
+    when coalesce(engine_kind, 'vllm') = 'vllm' then '--enable-log-requests, or OpenTelemetry spans.'
+    when engine_kind = 'sglang' then '--log-requests --log-requests-level 1.'
+    else 'what the callers send.'
+end;
+
 -- What one sample alone (a /metrics page, a statistics line) cannot show, and what would.
 create or replace macro only_an_instant() as
     'One sample is one instant: how long it was so, and how often anybody was interrupted, it does not show.';

@@ -3,6 +3,8 @@
 A delay of a second a request is felt at 63 % (1 - 1/e), one of two at 86 %; times the root of its share of the requests' time.
 """
 
+import re
+
 import pytest
 
 PLACE = {"engine": "0", "window_start": "12:00:00", "window_end": "12:01:40", "peak_at": "12:00:00"}
@@ -99,6 +101,29 @@ def test_preemption_says_what_it_knows_and_what_would_tell_more(sql):
     assert "paused" not in said(calm)
     assert "queue" not in said(calm)
     assert calm["evidence_against"] == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "said_of"),
+    [
+        (
+            "vllm  v1",
+            {"--kv-events-config", "--enable-logging-iteration-details", "--kv-cache-metrics", "--otlp-traces-endpoint"},
+        ),
+        ("-  -", {"--kv-events-config", "--enable-logging-iteration-details", "--kv-cache-metrics", "--otlp-traces-endpoint"}),
+        ("vllm  v0", {"--otlp-traces-endpoint"}),
+        ("sglang  -", {"--enable-metrics", "--kv-events-config", "--export-metrics-to-file", "--decode-log-interval"}),
+        ("tensorrt_llm  -", {"print_iter_log"}),
+        ("llamacpp  -", set()),
+    ],
+)
+def test_what_would_tell_more_is_told_by_the_flags_of_the_engine_at_hand(sql, engine, said_of):
+    sql.given("core.engines", f"engine  engine_kind  engine_generation\n0  {engine}")
+    told = [finding(sql, verdict, weight=4, first_tokens=20)["missing"] for verdict in ("preemption", "engine_pause")]
+    told.append(finding(sql, "prefix_eviction", **MISSED)["missing"])
+    sentences = [sentence for missing in told for sentence in missing]
+    assert len(sentences) == 4
+    assert set(re.findall(r"--[a-z-]+|print_iter_log", " ".join(sentences))) == said_of
 
 
 def test_what_v0_swapped_out_was_moved_and_not_computed_again(sql):
@@ -216,8 +241,8 @@ def test_a_queue_does_not_say_what_does_not_hold_of_it(sql, verdict, engine, fac
 @pytest.mark.parametrize(
     ("engine", "facts", "missing"),
     [
-        ("sglang", {}, ["--export-metrics-to-file", "max_num_seqs"]),
-        ("llamacpp", {}, ["keep the clients' results", "max_num_seqs"]),
+        ("sglang", {}, ["--export-metrics-to-file", "max_running_requests"]),
+        ("llamacpp", {}, ["keep the clients' results", "parallel"]),
         ("vllm", {}, ["vllm:request_queue_time_seconds", "max_num_seqs"]),
         ("vllm", {"queued_requests": 5}, ["max_num_seqs"]),
     ],
