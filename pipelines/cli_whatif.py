@@ -18,6 +18,7 @@ import polars as pl
 from parsers import InputError
 from pipelines import publish
 from pipelines.analysis import build
+from pipelines.charts.language import count
 from pipelines.duck import connect
 from pipelines.intake import read
 from pipelines.lake import Lake
@@ -321,7 +322,7 @@ def _limit(told: Answer, prediction: Prediction) -> str:
 
 def _value(name: str, value: float) -> str:
     if name in COUNTS or value >= 1000:
-        return f"{value:,.0f}"
+        return count(value)
     return f"{value:.1f}"
 
 

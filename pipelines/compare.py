@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pipelines.charts.language import count
 from pipelines.compare_sides import Request, Side
 from pipelines.kolmogorov import test
 from pipelines.resampling import interval, quantile
@@ -483,7 +484,7 @@ def listed(parts: Sequence[str]) -> str:
 
 def _amount(move: Move) -> str:
     unit = f" {move.unit}" if move.unit else ""
-    return f"{move.before:,.0f} -> {move.after:,.0f}{unit}"
+    return f"{count(move.before)} -> {count(move.after)}{unit}"
 
 
 def _capital(text: str) -> str:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from pipelines import pages
+from pipelines.charts.language import count
 from pipelines.compare import ALPHA, Change, Comparison, Move, listed, told
 from pipelines.digest import WIDTH
 from pipelines.resampling import LEVEL
@@ -140,7 +141,7 @@ def _scale(move: Move) -> tuple[float, str]:
 def _digits(value: float, unit: str) -> str:
     """Two or three digits that carry something; tenths of a millisecond do not, from ten on."""
     if value == round(value) or abs(value) >= (10 if unit == " ms" else 100):
-        return f"{value:,.0f}"
+        return count(value)
     return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
 
 

@@ -9,9 +9,11 @@ from itertools import pairwise
 
 import pytest
 
+from pipelines.charts import language
 from pipelines.compare import Comparison, changed, compare
 from pipelines.compare_sides import Load, Request, Setting, Side
 from pipelines.compare_words import as_json, page, text
+from pipelines.duck import connect
 from pipelines.kolmogorov import test as kolmogorov_smirnov
 from pipelines.resampling import interval, quantile, redraw
 
@@ -138,6 +140,16 @@ def test_the_screen_fits_a_terminal_and_the_page_runs_nothing():
     assert "<script" not in html
     assert "default-src &#39;none&#39;; script-src &#39;none&#39;" in html
     assert '"conclusion": "supports"' in as_json(found)
+
+
+def test_a_half_is_rounded_as_the_report_and_the_sentences_of_the_tables_do():
+    before, after = side(preemptions=18024.5, seqs="32"), side(preemptions=2.5, seqs="9", wait_s=0.9)
+    told = text(compare(before, after))
+    assert "18,025" in told
+    assert "18,024" not in told
+    with connect() as con:
+        assert con.sql("select spoken_count(18024.5), spoken_count(2.5)").fetchall() == [("18,025", "3")]
+    assert [language.count(18024.5), language.count(2.5)] == ["18,025", "3"]
 
 
 def test_two_comparisons_of_the_same_are_the_same():
