@@ -123,10 +123,11 @@ def _parameters(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _asked(entry: dict[str, Any], span: dict[str, Any]) -> dict[str, Any]:
     """What the request asked for, as far as the log's level shows it: the limit that was reached is the one that held."""
-    ignores_eos = _parameters(entry).get("ignore_eos")
+    parameters = _parameters(entry)
     return {
         "max_tokens": _limit(entry) if span["max_tokens"] is None else span["max_tokens"],
-        "ignores_eos": ignores_eos if isinstance(ignores_eos, bool) else None,
+        # what a request does not ask for, it does not get
+        "ignores_eos": parameters.get("ignore_eos") is True if parameters else None,
     }
 
 
