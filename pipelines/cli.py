@@ -246,7 +246,8 @@ def _analyze(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         sys.stdout.write((result.out / publish.SUMMARY).read_text())
     else:
-        print(digest.text(result.database, report=result.report, colour=_has_colour(), height=_height(digest.HEIGHT)))
+        screen = {"colour": _has_colour(), "height": _height(digest.HEIGHT), "anonymize": arguments.anonymize}
+        print(digest.text(result.database, report=result.report, **screen))
     limit = FAIL_ON_SEVERITY.get(arguments.fail_on)
     return FAIL_ON if limit is not None and digest.worst_severity(result.database) >= limit else DONE
 

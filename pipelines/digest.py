@@ -62,11 +62,20 @@ CURVES = (
     Curve("preemptions", "preemptions", PREEMPTION.tone, lambda values: f"{count(sum(values))} in all"),
     Curve("between tokens", "itl_p99_s", WORK, lambda values: f"{duration(max(values))} at most"),
 )
+VICTIMS = """
+    select request_id, sum(paused_s) from core.victims
+    where request_id is not null
+    group by request_id
+    order by 2 desc nulls last, 1
+    limit 3
+"""
 Section = tuple[str, list[Block]]  # its title, or ""; without a block left it is not printed
 
 
-def text(database: Path, *, report: Path | None = None, colour: bool = False, height: int = HEIGHT) -> str:
-    """One screen for an analysis, so many lines high."""
+def text(
+    database: Path, *, report: Path | None = None, colour: bool = False, height: int = HEIGHT, anonymize: bool = False
+) -> str:
+    """One screen for an analysis, so many lines high; `anonymize` leaves out whose requests paid."""
     with Result(database) as result:
         primary = result.rows("verdicts", "is_primary", "severity desc nulls last, engine")
         is_fleet = len(primary) > 1
@@ -75,7 +84,7 @@ def text(database: Path, *, report: Path | None = None, colour: bool = False, he
             ("", list(_verdict(result, primary, colour=colour))),
             ("", list(_curves(result, hardest, is_fleet=is_fleet, colour=colour))),
             ("Work done twice", list(_waste(result))),
-            ("Who paid", list(_victims(result))),
+            ("Who paid", list(_victims(result, is_named=not anonymize))),
             ("Sweep", list(_sweeps(result))),
             ("Change", list(_changes(result, is_fleet=is_fleet))),
             ("Could not be told", list(_untold(result))),
@@ -256,14 +265,18 @@ def _waste(result: Result) -> Iterator[Block]:
         yield Block(1, _wrap(f"{', '.join(said)}. Told by {told_by}.", indent="    ", first="  "))
 
 
-def _victims(result: Result) -> Iterator[Block]:
-    """Preemptions, pauses by cause, and time in the queue by cause."""
+def _victims(result: Result, *, is_named: bool) -> Iterator[Block]:
+    """Preemptions and who lost most to them, pauses by cause, and time in the queue by cause."""
     for low, best, high in result.ask(
         "select sum(count_low), sum(count_best), sum(count_high) from preemptions having sum(count_high) > 0", "preemptions"
     ):
         spread = between(low, high)
         told = f"{count(best)}{f' ({spread})' if spread else ''}" if best is not None else spread or count(high)
         yield Block(1, _wrap(f"Preemptions: {told}.", indent="    ", first="  "))
+    hit = result.ask(VICTIMS, "victims") if is_named else []
+    if hit:
+        told = ", ".join(f"{name}{f' ({duration(seconds)})' if seconds else ''}" for name, seconds in hit)
+        yield Block(3, _wrap(f"Longest stopped by it: {told}.", indent="    ", first="  "))
     pauses = result.ask(
         """
         select cause, count(*), count(distinct (source_file, request_index, request_id)), sum(duration_s), max(duration_s)

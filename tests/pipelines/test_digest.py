@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -80,6 +81,17 @@ def test_thousands_of_engines_are_counted_and_cost_no_query_each(tmp_path, monke
     assert many.startswith("2,000 engines: 2,000 preemption.")
     assert "1. Run fewer requests at once (max_num_seqs: 32 -> 16), engine node0/0 and 1,999 more." in " ".join(many.split())
     assert len(many.splitlines()) <= digest.HEIGHT
+
+
+def test_who_was_stopped_longest_is_named_unless_names_are_to_be_hidden(analyzed):
+    named = " ".join(digest.text(analyzed.analysis.database, height=200).split())
+    paused = Counter()
+    for row in analyzed.rows("stalls", "cause = 'preemption'"):
+        paused[row["request_id"]] += row["duration_s"]
+    longest = ", ".join(f"{name} ({language.duration(seconds)})" for name, seconds in paused.most_common(3))
+    assert f"Longest stopped by it: {longest}." in named
+    hidden = digest.text(analyzed.analysis.database, height=200, anonymize=True)
+    assert not any(name in hidden for name in paused)
 
 
 def test_hostile_names_steer_no_terminal(tmp_path):

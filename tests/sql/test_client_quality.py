@@ -1,5 +1,7 @@
 """What a load generator's result cannot tell is said, with what it does to the answer."""
 
+import pytest
+
 
 def test_each_limit_of_a_result_is_a_row(sql):
     sql.given(
@@ -124,3 +126,12 @@ def test_requests_that_were_turned_away_are_in_no_figure(sql):
         0       rejected_requests  warning   3
         """
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "is_said"), [("assumed UTC, year from today's date", True), ("321 counters between scrapes", False)]
+)
+def test_a_zone_that_was_assumed_names_the_option_that_states_it(sql, method, is_said):
+    sql.given("staging.clocks", f"source  clock  method\nserver.log  local  {method}")
+    [row] = sql.rows("marts.data_quality").dicts()
+    assert ("--timezone" in row["detail"]) == is_said
