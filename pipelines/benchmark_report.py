@@ -20,6 +20,8 @@ from typing import Any
 import duckdb
 import yaml
 
+from pipelines.charts.data import Data, Mask
+
 SCHEMA_VERSION = "0.2.1"
 PERCENTILES = (0.1, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
 
@@ -32,6 +34,17 @@ SERIES = {
     "num_requests_waiting": ("waiting", 1.0, "count"),
     "gpu_utilization": ("gpu_util_ratio", 100.0, "percent"),
 }
+WORDS = {
+    "units",
+    "kind",
+    "tool",
+    "verdict",
+    "method",
+    "distribution",
+    "version",
+    "schema_version",
+}  # whose values are never names
+DIGESTS = {"uid", "cfg_id"}  # of names among others
 AGGREGATE_NAMES = {"num_requests_running": "running_requests", "num_requests_waiting": "waiting_requests"}
 
 
@@ -39,11 +52,14 @@ class NoClientResultError(Exception):
     """An analysis without a client's result. One line."""
 
 
-def write(database: Path, file: Path) -> int:
-    """Write the reports of an analysis to a file; how many there are."""
+def write(database: Path, file: Path, *, anonymize: bool = False) -> int:
+    """Write the reports of an analysis to a file; how many there are. `anonymize` hides the names that the page hides."""
     with duckdb.connect(str(database), read_only=True) as con:
         con.execute("set timezone = 'UTC'")
         made = reports(con)
+    if anonymize:
+        with Data.open(database, anonymize=True) as data:
+            made = [_hidden(each, data.mask) for each in made]
     if not made:
         raise NoClientResultError(
             "no client result among the inputs to make a benchmark report of; "
@@ -65,11 +81,30 @@ def reports(con: Connection) -> list[dict[str, Any]]:
     return [_report(con, row, requests.get((row["source"], row["run_index"]), []), gaps) for row in ran]
 
 
+def _hidden(report: dict[str, Any], mask: Mask) -> dict[str, Any]:
+    """The report with every name replaced, and its digests made of what is left: one of a name gives it away to who guesses."""
+    hidden = _masked(report, mask)
+    hidden["run"]["uid"] = _digest(hidden["run"])
+    for each in hidden["scenario"].get("stack", ()):
+        each["metadata"]["cfg_id"] = _digest([each["standardized"], each["native"]["config"]])
+    return hidden
+
+
+def _masked(value: Any, mask: Mask) -> Any:
+    if isinstance(value, dict):
+        return {key: each if key in WORDS else _masked(each, mask) for key, each in value.items() if key not in DIGESTS}
+    return [_masked(each, mask) for each in value] if isinstance(value, list) else mask(value)
+
+
+def _digest(value: object) -> str:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
 def _report(con: Connection, ran: Row, requests: Sequence[Row], gaps: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     start, duration = ran["started_at"], ran["duration_s"]
     end = datetime.fromtimestamp(start.timestamp() + duration, UTC) if start else None
     run = {
-        "uid": hashlib.blake2b(f"{_name(con)}/{ran['source']}/{ran['run_index']}".encode(), digest_size=16).hexdigest(),
+        "uid": _digest(f"{_name(con)}/{ran['source']}/{ran['run_index']}"),
         "time": _known(start=_time(start), end=_time(end), duration=f"PT{duration:.6f}S"),
         "description": f"{ran['source']} of run {_name(con)}",
     }
@@ -105,9 +140,8 @@ def _stack(con: Connection, engine: Row) -> dict[str, Any]:
         "tool_version": engine["engine_version"] or "unknown",
         "model": {"name": engine["model"]} if engine["model"] else None,
     }
-    identity = hashlib.blake2b(json.dumps([standardized, settings], sort_keys=True).encode(), digest_size=16).hexdigest()
     return {
-        "metadata": {"schema_version": "0.0.1", "label": engine["engine"], "cfg_id": identity},
+        "metadata": {"schema_version": "0.0.1", "label": engine["engine"], "cfg_id": _digest([standardized, settings])},
         "standardized": _known(**standardized),
         "native": {"config": settings},
     }

@@ -242,7 +242,7 @@ def _analyze(arguments: argparse.Namespace) -> int:
     if result.is_unchanged:
         _say("unchanged: nothing made anew; --fresh makes it in any case")
     if arguments.benchmark_report:
-        _write_benchmark_report(result.database, arguments.benchmark_report)
+        _write_benchmark_report(result.database, arguments.benchmark_report, anonymize=arguments.anonymize)
     if arguments.format == "json":
         sys.stdout.write((result.out / publish.SUMMARY).read_text())
     else:
@@ -252,11 +252,11 @@ def _analyze(arguments: argparse.Namespace) -> int:
     return FAIL_ON if limit is not None and digest.worst_severity(result.database) >= limit else DONE
 
 
-def _write_benchmark_report(database: Path, file: Path) -> None:
+def _write_benchmark_report(database: Path, file: Path, *, anonymize: bool) -> None:
     from pipelines import benchmark_report
 
     try:
-        benchmark_report.write(database, file)
+        benchmark_report.write(database, file, anonymize=anonymize)
     except benchmark_report.NoClientResultError as error:
         raise CallError(str(error)) from None
 

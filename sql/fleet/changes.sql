@@ -1,7 +1,8 @@
 -- What is not as it was: verdict, version, settings and workload of each engine against the last day it was seen before.
 --
 -- On the day an engine's verdict turned, what else changed that day stands beside it: the first place to look, not yet the cause.
--- Sizes that an engine measures at each start waver by a few blocks; they count as changed from two in a hundred on.
+-- Sizes that an engine measures at each start waver by a few blocks; they count as changed from two in a hundred on. What follows from
+-- one another (tokens, blocks and requests that the pool holds) is one change, named once.
 --
 -- grain: day, run, engine, kind, name
 -- column: day        | The day.
@@ -30,6 +31,7 @@ settings as (
         settings_before.before_day,
     from fleet.settings as now
     inner join settings_before using (run, engine, key)
+    left join setting_roles() as roles using (key)
     where now.value_text <> settings_before.before
         and not coalesce(
             now.key in (
@@ -39,6 +41,12 @@ settings as (
             and abs(ratio(try_cast(now.value_text as double), try_cast(settings_before.before as double)) - 1) < 0.02,
             false
         )
+    qualify roles.role is distinct from 'derived'
+        or kind = 'version'
+        or row_number() over (
+            partition by now.run, now.engine, kind, roles.role = 'derived'
+            order by now.key = 'kv_capacity_tokens' desc, now.key = 'num_gpu_blocks' desc, now.key
+        ) = 1
 ),
 
 verdicts_before as (

@@ -38,6 +38,22 @@ def test_the_reports_are_valid_by_the_schema(reports):
         assert [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in validator.iter_errors(report)] == []
 
 
+def test_names_are_hidden_in_it_too(reports, analyzed, tmp_path):
+    """Valid all the same, figures untouched; and no digest of a name is left by which a guess could be tried."""
+    assert benchmark_report.write(analyzed.analysis.database, tmp_path / "hidden.yaml", anonymize=True) == len(reports)
+    hidden = list(yaml.safe_load_all((tmp_path / "hidden.yaml").read_text()))
+    validator = jsonschema.Draft202012Validator(json.loads(gzip.decompress(SCHEMA.read_bytes())))
+    for report, told in zip(hidden, reports, strict=True):
+        assert list(validator.iter_errors(report)) == []
+        assert report["results"]["request_performance"] == told["results"]["request_performance"]
+        assert report["run"]["uid"] != told["run"]["uid"]
+        assert report["scenario"]["stack"][0]["metadata"]["cfg_id"] != told["scenario"]["stack"][0]["metadata"]["cfg_id"]
+        assert report["scenario"]["stack"][0]["standardized"]["model"] == {"name": "model-1"}
+    model = reports[0]["scenario"]["stack"][0]["standardized"]["model"]["name"]
+    words = (tmp_path / "hidden.yaml").read_text()
+    assert not [name for name in (f": {model}\n", "client-storm", analyzed.sample.name) if name in words]
+
+
 def test_a_report_says_what_its_client_said(reports, analyzed):
     said = json.loads(gzip.decompress((analyzed.sample / "client-storm.json.gz").read_bytes()))
     told = reports[1]["results"]["request_performance"]["aggregate"]
