@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -135,6 +137,27 @@ def test_the_replay_does_what_the_engine_logged_line_by_line(log, came, ignores_
     assert (len(outcome.preemptions), outcome.recomputed_tokens) == (retracted, recomputed)
 
 
+# More servers, each with one thing else: their load (of each request how long an answer it allows and has, and its prompt as runs
+# of block numbers), in four groups, each of which came at once, and what they logged.
+STEPS = json.loads(gzip.decompress((Path(__file__).parent / "sglang_steps.json.gz").read_bytes()))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_so_it_does_with_larger_pages_without_a_cache_and_by_another_policy(name):
+    run = STEPS[name]
+    requests = []
+    for group, load in enumerate(run["load"]):
+        for output, spans in load:
+            blocks = [number for start, count in spans for number in range(start, start + count)]
+            content = Content.of(blocks, 1)
+            requests.append(Request(10_000.0 * group, len(blocks), output, content=content, ignores_eos=run["ignores_eos"]))
+    told = Told(replace(RECORDED, max_running_requests=10, **run["settings"]), A_STEP, requests)
+    told.run()
+    lines = [tuple(each) for each in run["lines"]]
+    assert len(lines) > 100
+    assert [pair for pair in zip_longest(lines, told.lines) if pair[0] != pair[1]] == []
+
+
 # jumps
 
 
@@ -144,16 +167,19 @@ class StepByStep(Replay):
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 60), st.integers(1, 60), st.integers(1, 90), st.integers(0, 9)), min_size=1, max_size=25),
+    st.lists(
+        st.tuples(st.integers(0, 60_000), st.integers(1, 60), st.integers(1, 90), st.integers(0, 9)), min_size=1, max_size=25
+    ),
     st.sampled_from([1, 4]),
     st.sampled_from([0.0, 0.3, 1.0]),
     st.sampled_from(["fcfs", "lpm", "lof"]),
     st.booleans(),
 )
 def test_jumps_do_the_same_as_step_by_step(load, page, conservativeness, policy, caching):
+    # steps take whole milliseconds from some arrival on, so that no other arrival falls on the end of one
     requests = [
-        Request(at, prompt, output, shared_blocks=min(shared, prompt // page), max_tokens=output + shared)
-        for at, prompt, output, shared in load
+        Request(ms / 1000 + i * 1e-5, prompt, output, shared_blocks=min(shared, prompt // page), max_tokens=output + shared)
+        for i, (ms, prompt, output, shared) in enumerate(load)
     ]
     given_settings = settings(
         200, page_size=page, schedule_conservativeness=conservativeness, schedule_policy=policy, is_caching=caching
