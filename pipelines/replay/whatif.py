@@ -81,6 +81,11 @@ class Throws:
         """Over the throws."""
         return pstdev(each[name] for each in self.figures)
 
+    def of_one_preemption(self, name: str) -> float:
+        """What a single preemption adds to a count. Where there are few, that one comes or stays away is no more than chance."""
+        preemptions = self.mean("preemptions")
+        return self.mean(name) / preemptions if preemptions else 0.0
+
 
 @dataclass(frozen=True)
 class Model:
@@ -362,6 +367,8 @@ class WhatIf:
             if name not in COUNTS:  # a matter of step time as well: what its fit leaves, and what the run's own scale adds
                 error = hypot(error, SPREADS * self.model.recording.calibration.residual, self.model.scale - 1)
             half = hypot(SPREADS * made.spread(name), best * error * (2 if is_beyond else 1))
+            if name in COUNTS:
+                half = max(half, made.of_one_preemption(name))
             least, most = min(each[name] for each in made.figures), max(each[name] for each in made.figures)
             figures[name] = Told(max(0.0, min(best - half, least)), best, max(best + half, most))
         if figures["preemptions"].high == 0 and made.peak_usage > 1 - MODEL_ERROR["replay"]:

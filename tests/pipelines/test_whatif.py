@@ -211,6 +211,14 @@ def test_no_preemption_in_a_full_pool_is_not_said_to_be_sure(pressed):
     assert brim.figures["preemptions"].high > 0
 
 
+def test_of_few_preemptions_one_more_or_less_is_never_excluded(pressed):
+    """Where replay after replay has two: that there are two is no more certain than that the next request comes in time."""
+    few = [{**each, "preemptions": 2.0, "recomputed_tokens": 300.0} for each in pressed.before.figures]
+    told = replace(pressed, before=replace(pressed.before, figures=tuple(few))).recorded().figures
+    assert (told["preemptions"].low, told["preemptions"].high) == (1.0, 3.0)
+    assert (told["recomputed_tokens"].low, told["recomputed_tokens"].high) == (150.0, 450.0)
+
+
 def test_replicas_share_the_load(pressed):
     told, notes = pressed.predict({"replicas": "3"})
     assert told.figures["preemptions"].best == 0
