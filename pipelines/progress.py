@@ -43,6 +43,8 @@ class Progress:
         while not self._is_over.wait(wait):
             elapsed = time.monotonic() - self._started
             wait = REPAINT_S
+            if not self._message:
+                continue
             if self._is_terminal:
                 self._write(f"{ERASE}{self._message[:60]}, {elapsed:.0f} s")
                 said_at = elapsed
