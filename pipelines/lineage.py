@@ -14,6 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.lineage import Node, lineage
 from sqlglot.optimizer.qualify import qualify
+from sqlglot.schema import MappingSchema
 
 from parsers.columns import TABLES
 from pipelines.models import LAYERS, models
@@ -28,7 +29,8 @@ def column_lineage(name: str) -> Mapping[str, tuple[Column, ...]]:
     if model.query is None:
         return {}
     try:
-        nodes = lineage(None, _by_position(model.query), _schema(), dialect="duckdb")
+        # its leaves are asked for and not its texts: a copy of the query for each column is most of the work
+        nodes = lineage(None, _by_position(model.query), _schema(), dialect="duckdb", trim_selects=False, copy=False)
     except SqlglotError:  # DuckDB has made the table from it: what sqlglot cannot read costs the lineage and nothing else
         return {}
     return {column: tuple(sorted(_origins(nodes[column]))) for column, _ in model.columns if column in nodes}
@@ -65,11 +67,11 @@ def _origins(node: Node) -> set[Column]:
 
 
 @cache
-def _schema() -> dict[str, Any]:
+def _schema() -> MappingSchema:
     """Layer -> table -> column -> a type, as sqlglot wants it; the types play no part."""
     tables: dict[str, Any] = {layer: {} for layer in LAYERS}
     for table, columns in TABLES.items():
         tables["raw"][table] = dict.fromkeys(columns, "text")
     for model in models().values():
         tables[model.layer][model.table] = {column: "text" for column, _ in model.columns}
-    return tables
+    return MappingSchema(tables, dialect="duckdb")
