@@ -38,7 +38,7 @@ def done(tmp_path_factory) -> Done:
     shutil.copytree(SAMPLE, root / "drop" / RUN)
     workspace = Workspace(drop=str(root / "drop"), lake=str(root / "lake"))
     job = build_defs(workspace=workspace).resolve_job_def("analyze_run")
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:  # in memory: a database of its own would take longer than the tables
         instance.add_dynamic_partitions("runs", [RUN])
         result = job.execute_in_process(instance=instance, partition_key=RUN)
     return Done(result, workspace, analyze([root / "drop" / RUN], root / "out", Run(RUN)))
