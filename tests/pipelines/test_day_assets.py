@@ -46,7 +46,7 @@ def said(config: Config, lines: str) -> None:
 
 def run(config: Config) -> Night:
     job = build_defs(config=config).resolve_job_def("daily")
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         return Night(config, job.execute_in_process(instance=instance, partition_key=DAY, raise_on_error=False))
 
 
