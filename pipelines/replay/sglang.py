@@ -1,8 +1,9 @@
 """SGLang's scheduler over its token pool and radix cache: a discrete-event replay of a list of requests.
 
-To be read beside SGLang's `srt/managers/scheduler.py` and `schedule_policy.py`. One turn of its loop, in its order:
+To be read beside SGLang's `srt/managers/scheduler.py` (and `sglang_admission`, beside its `schedule_policy.py`). One turn of its
+loop, in its order:
 
-1. a prefill batch goes first, alone: waiting requests are admitted while slots, chunk and pool last (`_Adder`, its PrefillAdder).
+1. a prefill batch goes first, alone: waiting requests are admitted while slots, chunk and pool last (`sglang_admission`).
    Admission counts on answers to come: all a new request may generate, and of what the running ones may still generate a share,
    `new_token_ratio`. It falls with every decode step. Where one does not fit, nobody is asked again until a running one is gone
    (`batch_is_full`), and a prompt that the chunk does not hold goes on in the next batch;
@@ -25,7 +26,6 @@ pools of hybrid models. A step of the overlapping scheduler ends requests one st
 from __future__ import annotations
 
 import heapq
-from bisect import insort
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,16 +33,11 @@ from math import inf
 
 from pipelines.replay import engine
 from pipelines.replay.engine import Preemption, Request, StepTime, binned, steps_until
-from pipelines.replay.radix import Node, RadixPool, Span, Spans
+from pipelines.replay.radix import RadixPool
+from pipelines.replay.sglang_admission import RETRACT_DECODE_STEPS, NewTokenRatio, PrefillAdder, Req
 
-# what no argument sets, by the names it has in SGLang's environment
-INIT_NEW_TOKEN_RATIO, MIN_NEW_TOKEN_RATIO_FACTOR, NEW_TOKEN_RATIO_DECAY_STEPS = 0.7, 0.14, 600
-RETRACT_DECODE_STEPS = 20
-CLIP_MAX_NEW_TOKENS = 4096
 IN_BATCH_PREFIX = 32  # tokens: whoever finds fewer and shares more with one ahead of it in the queue lets that one go first
 PREFIX_MATCH_MAX = 128  # waiting requests, above which they are not sorted by their prefixes
-IGNORE_EOS_RESERVE_TOKENS = 1
-
 POLICIES = ("fcfs", "lpm", "lof")
 
 
@@ -98,174 +93,6 @@ class Settings:
         return Replay(self, step_time, requests, concurrency=concurrency, think=think)
 
 
-class NewTokenRatio:
-    """The share of what running requests may still generate that admission counts on."""
-
-    def __init__(self, schedule_conservativeness: float) -> None:
-        self._init = min(INIT_NEW_TOKEN_RATIO * schedule_conservativeness, 1.0)
-        self._least = min(self._init * MIN_NEW_TOKEN_RATIO_FACTOR, 1.0)
-        self._decay = (self._init - self._least) / NEW_TOKEN_RATIO_DECAY_STEPS
-        self.now = self._init
-
-    def decay(self, steps: int = 1) -> None:
-        """Decode steps without retraction."""
-        self.now = max(self.now - steps * self._decay, self._least)
-
-    def reset(self) -> None:
-        """The engine is idle."""
-        self.now = self._init
-
-    def after_retraction(self, kept: Sequence[_Sequence]) -> None:
-        """What those that were kept have generated, and some steps more, of all they may."""
-        generated = sum(each.outputs for each in kept) + RETRACT_DECODE_STEPS * len(kept)
-        self.now = min(1.0, generated / (sum(each.max_new_tokens for each in kept) + 1))
-
-
-class _Sequence:
-    """A request under way: its tokens so far, how many are in the pool, and the part of them that the tree has."""
-
-    def __init__(self, index: int, request: Request, settings: Settings, root: Node) -> None:
-        self.index = index
-        self.request = request
-        # the engine cuts off what could never fit
-        most = max(1, settings.max_total_num_tokens - 2 - request.prompt_tokens)
-        self.max_new_tokens = min(request.max_tokens or request.output_tokens, most)
-        self.output_tokens = min(request.output_tokens, self.max_new_tokens)
-        self.spans = spans_of(index, request, settings.page_size)
-        self.outputs = 0
-        self.computed = 0
-        self.in_tree = 0
-        self.node = root
-        self.epoch = 0
-        self.last_token_at: float | None = None
-        self.lost: Preemption | None = None
-
-    @property
-    def tokens(self) -> int:
-        return self.request.prompt_tokens + self.outputs
-
-
-def spans_of(index: int, request: Request, page: int) -> Spans:
-    """What a request is made of: what it is known to begin with, and its own."""
-    spans: list[Span] = []
-    known = 0
-    told = request.content
-    if told is not None:
-        for number in told.blocks:
-            tokens = min(told.size, told.tokens - known)
-            if spans and spans[-1].start + spans[-1].tokens == number * told.size:  # numbers in a row are one span
-                spans[-1] = replace(spans[-1], tokens=spans[-1].tokens + tokens)
-            else:
-                spans.append(Span(("told", told.size), number * told.size, tokens))
-            known += tokens
-    elif request.shared_blocks:
-        known = request.shared_blocks * page
-        spans.append(Span(("shared", request.prefix), 0, known))
-    return (*spans, Span(index, known, request.prompt_tokens + request.output_tokens))
-
-
-class _Adder:
-    """Who is admitted to one prefill batch: SGLang's PrefillAdder. Its two offsets are what admission counts on, in tokens."""
-
-    def __init__(self, settings: Settings, pool: RadixPool, running: Sequence[_Sequence], ratio: float) -> None:
-        self.batch: list[tuple[_Sequence, int]] = []
-        self.unfinished: _Sequence | None = None  # what the chunk did not hold
-        self._settings = settings
-        self._pool = pool
-        self._running = running
-        self._ratio = ratio
-        self._chunk = inf if settings.chunked_prefill_size is None else settings.chunked_prefill_size
-        self._input = settings.max_prefill_tokens
-        self._current = 0.0
-        self._total = sum(self._still_to_come(each) for each in running)
-        self._ends: list[tuple[float, int]] | None = None
-
-    def is_spent(self) -> bool:
-        """Whether this batch has no budget left."""
-        return self._input <= 0 or self._chunk <= 0
-
-    def is_full(self) -> bool:
-        """Whether the pool has no token left that nobody counts on."""
-        return self._room - self._total <= 0 or self._room - self._current <= 0
-
-    def go_on(self, sequence: _Sequence) -> None:
-        """The next chunk of a prefill that is under way; it has to make progress, whether there is room or not."""
-        left = min(self._chunk, int(self._room - self._total))
-        tokens = min(sequence.tokens - sequence.computed, left if left > 0 else self._chunk)
-        self._take(sequence, int(tokens))
-
-    def add(self, sequence: _Sequence) -> str | None:
-        """Admit one more, or say what is short: pool or budget. Its cached prefix is locked, and so is no room for anybody."""
-        node, found = self._pool.match(sequence.spans, sequence.tokens - 1)
-        self._pool.lock(node)
-        short = self._short(sequence, sequence.tokens - found)
-        tokens = sequence.tokens - found
-        if short is None and self._paged(tokens) > self._chunk:
-            tokens = int(self._chunk) // self._settings.page_size * self._settings.page_size
-            short = None if tokens > 0 else "budget"
-        if short is not None:
-            self._pool.unlock(node)
-            return short
-        sequence.node, sequence.computed, sequence.in_tree = node, found, found
-        self._take(sequence, tokens)
-        return None
-
-    def _short(self, sequence: _Sequence, tokens: int) -> str | None:
-        if not self._settings.is_caching and sequence.request.ignores_eos:
-            return None if self._fits_to_the_end(sequence, tokens) else "pool"
-        to_come = sequence.max_new_tokens - (sequence.outputs if self._settings.are_answers_discounted else 0)
-        aside = self._settings.page_size if self._settings.is_page_set_aside else 0
-        if tokens + min(max(to_come, 0), CLIP_MAX_NEW_TOKENS) + aside >= self._room - self._total:
-            return "pool"
-        return "budget" if self._chunk == inf and self.batch and self._paged(tokens) >= self._input else None
-
-    def _fits_to_the_end(self, sequence: _Sequence, tokens: int) -> bool:
-        """add_one_req_ignore_eos: whether all have room until each of them has ended, the shortest first."""
-        aside = self._settings.page_size if self._settings.is_page_set_aside else 0
-        needed = self._paged(tokens) + aside
-        if needed > min(self._room - self._current, self._room - self._total):
-            return False
-        if self._ends is None:
-            self._ends = []
-            for each in (*self._running, *(each for each, _ in self.batch)):
-                self._expect(each)
-        self._expect(sequence)
-        room = self._room - self._current - needed
-        for i, (left, held) in enumerate(self._ends):
-            count = len(self._ends) - i
-            if room - left * count <= IGNORE_EOS_RESERVE_TOKENS * count:
-                return False
-            room += held
-        return True
-
-    def _expect(self, sequence: _Sequence) -> None:
-        share = 1.0 if sequence.request.ignores_eos else self._ratio
-        left = sequence.max_new_tokens * share - sequence.outputs
-        if left > 0 and self._ends is not None:
-            insort(self._ends, (left, sequence.tokens))
-
-    def _take(self, sequence: _Sequence, tokens: int) -> None:
-        is_whole = sequence.computed + tokens >= sequence.tokens
-        self.batch.append((sequence, tokens))
-        paged = self._paged(tokens) + (self._settings.page_size if self._settings.is_page_set_aside else 0)
-        self._total += paged + (min(sequence.max_new_tokens, CLIP_MAX_NEW_TOKENS) if is_whole else 0)
-        self._current += paged
-        self._input -= self._paged(tokens)
-        self._chunk -= self._paged(tokens)
-        self.unfinished = None if is_whole else sequence
-
-    def _still_to_come(self, sequence: _Sequence) -> float:
-        is_exact = sequence.request.ignores_eos and self._settings.is_ignored_end_exact
-        return min(sequence.max_new_tokens - sequence.outputs, CLIP_MAX_NEW_TOKENS) * (1.0 if is_exact else self._ratio)
-
-    @property
-    def _room(self) -> int:
-        return self._pool.free + self._pool.evictable
-
-    def _paged(self, tokens: int) -> int:
-        return -(-tokens // self._settings.page_size) * self._settings.page_size
-
-
 class Replay(engine.Replay):
     """One engine, from an empty pool, over requests in order of arrival."""
 
@@ -281,13 +108,13 @@ class Replay(engine.Replay):
         super().__init__(step_time, requests, concurrency=concurrency, think=think)
         self.settings = settings
         self.pool = RadixPool(settings.max_total_num_tokens, settings.page_size, is_caching=settings.is_caching)
-        self.running: list[_Sequence] = []
-        self.waiting: deque[_Sequence] = deque()
+        self.running: list[Req] = []
+        self.waiting: deque[Req] = deque()
         self.ratio = NewTokenRatio(settings.schedule_conservativeness)
-        self._unfinished: _Sequence | None = None
+        self._unfinished: Req | None = None
         self._is_full = False  # until a running request is gone, nobody is admitted
         self._is_pool_short = False
-        self._calendar: list[tuple[int, int, int, _Sequence]] = []  # (decode step, request, epoch, sequence): its last
+        self._calendar: list[tuple[int, int, int, Req]] = []  # (decode step, request, epoch, sequence): its last
         self._decodes = 0
         self._decoded_at = 0.0  # the end of the last decode step
         self._context = 0  # tokens that the running requests read in their next step: one more each, step by step
@@ -299,7 +126,7 @@ class Replay(engine.Replay):
         return request.prompt_tokens + 2 >= self.pool.tokens
 
     def _receive(self, index: int) -> None:
-        self.waiting.append(_Sequence(index, self.requests[index], self.settings, self.pool.root))
+        self.waiting.append(Req(index, self.requests[index], self.settings, self.pool.root))
 
     def _evictions(self) -> int:
         return self.pool.evicted_tokens // self.settings.page_size
@@ -358,7 +185,7 @@ class Replay(engine.Replay):
             low, high = (middle, high) if self._needed(self.running, middle) <= room else (low, middle)
         return low
 
-    def _needed(self, sequences: Sequence[_Sequence], steps: int = 1) -> int:
+    def _needed(self, sequences: Sequence[Req], steps: int = 1) -> int:
         """Tokens in the new pages of so many decode steps."""
         page = self.settings.page_size
         if page == 1:
@@ -395,7 +222,7 @@ class Replay(engine.Replay):
 
     # prefill
 
-    def _prefill_batch(self) -> list[tuple[_Sequence, int]]:
+    def _prefill_batch(self) -> list[tuple[Req, int]]:
         """get_new_batch_prefill: a chunk that goes on, then waiting requests as long as there is room for them."""
         self._is_full &= bool(self.running)
         if not self._unfinished and (self._is_full or not self.waiting):
@@ -405,7 +232,7 @@ class Replay(engine.Replay):
             self._is_full = True
             return []
         self._sort()
-        adder = _Adder(self.settings, self.pool, self.running, self.ratio.now)
+        adder = PrefillAdder(self.settings, self.pool, self.running, self.ratio.now)
         if self._unfinished:
             adder.go_on(self._unfinished)
         admitted = 0
@@ -444,7 +271,7 @@ class Replay(engine.Replay):
                         ahead.insert(each.spans, each.tokens)
             self.waiting = deque(sorted(self.waiting, key=lambda each: found[each.index]))
 
-    def _start(self, sequence: _Sequence) -> None:
+    def _start(self, sequence: Req) -> None:
         if sequence.lost is None:
             self._started[sequence.index] = self.now
             self._first_hits += sequence.computed
@@ -454,7 +281,7 @@ class Replay(engine.Replay):
             self._preemptions.append(replace(lost, recomputed_tokens=recomputed))
             sequence.lost = None
 
-    def _prefill(self, batch: list[tuple[_Sequence, int]]) -> None:
+    def _prefill(self, batch: list[tuple[Req, int]]) -> None:
         page = self.settings.page_size
         pages = [-(-(each.computed + tokens) // page) + (-each.computed // page) for each, tokens in batch]
         self._has_room(sum(tokens for _, tokens in batch) + (len(batch) * page if page > 1 else 0))
@@ -471,7 +298,7 @@ class Replay(engine.Replay):
             if is_whole:
                 self._begin_to_decode(sequence)
 
-    def _begin_to_decode(self, sequence: _Sequence) -> None:
+    def _begin_to_decode(self, sequence: Req) -> None:
         sequence.outputs += 1
         if self._first[sequence.index] is None:
             self._first[sequence.index] = self.now
@@ -522,7 +349,7 @@ class Replay(engine.Replay):
     def _retract(self) -> None:
         """retract_decode: from the end of the list, which has fewest generated tokens and then the longest prompt last."""
         kept = sorted(self.running, key=lambda each: (each.outputs, -each.request.prompt_tokens), reverse=True)
-        retracted: list[_Sequence] = []
+        retracted: list[Req] = []
         while len(kept) > 1 and not (retracted and self._fits_after_retraction(kept)):
             victim = kept.pop()
             retracted.append(victim)
@@ -541,19 +368,19 @@ class Replay(engine.Replay):
         self.ratio.after_retraction(kept)
         self._is_full, self._is_pool_short = False, True
 
-    def _fits_after_retraction(self, kept: Sequence[_Sequence]) -> bool:
+    def _fits_after_retraction(self, kept: Sequence[Req]) -> bool:
         if self.settings.must_many_steps_fit:
             return self.pool.free >= RETRACT_DECODE_STEPS * len(kept)
         return self._has_room(self._needed(kept))
 
-    def _lose(self, victim: _Sequence) -> None:
+    def _lose(self, victim: Req) -> None:
         self._context -= victim.computed + 1
         victim.lost = Preemption(victim.index, self.now, victim.computed)
         victim.last_token_at = victim.last_token_at or self._decoded_at
         victim.epoch += 1
         self._release(victim)
 
-    def _finish(self, sequence: _Sequence) -> None:
+    def _finish(self, sequence: Req) -> None:
         self._checkpoint(sequence)
         self._release(sequence)
         sequence.epoch += 1
@@ -563,7 +390,7 @@ class Replay(engine.Replay):
 
     # the pool
 
-    def _checkpoint(self, sequence: _Sequence) -> None:
+    def _checkpoint(self, sequence: Req) -> None:
         """Give the tree the sequence's full pages; what it had already is free again."""
         if not self.settings.is_caching:
             return
@@ -574,7 +401,7 @@ class Replay(engine.Replay):
         self.pool.unlock(sequence.node)
         sequence.node, sequence.in_tree = node, whole
 
-    def _release(self, sequence: _Sequence) -> None:
+    def _release(self, sequence: Req) -> None:
         """Free the sequence's own tokens; those of the tree may be evicted."""
         page = self.settings.page_size
         self.pool.free += -(-sequence.computed // page) * page - sequence.in_tree
