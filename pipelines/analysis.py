@@ -157,11 +157,11 @@ def _make(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run: Run)
 
 def _awaited(name: str) -> tuple[int, str]:
     """How long a chain of tables waits for this one."""
-    return chains()[name], name
+    return _chains()[name], name
 
 
 @cache
-def chains() -> dict[str, int]:
+def _chains() -> dict[str, int]:
     """For each table, how many must be made one after the other from it on."""
     lengths: dict[str, int] = {}
     for model in reversed(models().values()):

@@ -58,6 +58,17 @@ class Facts:
 Lever = Callable[[Scenario, str, Facts], tuple[Scenario, str | None]]
 
 
+def with_settings(scenario: Scenario, **changed: float | str | bool | None) -> Scenario:
+    """The scenario with settings of its scheduler changed, by the scheduler's own names."""
+    return replace(scenario, settings=replace(scenario.settings, **changed))  # type: ignore[type-var]
+
+
+def with_caching(scenario: Scenario, *, is_on: bool, note: str) -> tuple[Scenario, str | None]:
+    """The scenario with its prefix cache on or off, and the note where it is on and was off when the run was recorded."""
+    changed = replace(with_settings(scenario, is_caching=is_on), hit_share=scenario.hit_share if is_on else 0.0)
+    return changed, note if is_on and not scenario.settings.is_caching else None
+
+
 def values_of_load(scenario: Scenario, facts: Facts) -> dict[str, object]:
     """Where the levers of the load stand; None: as recorded."""
     return {

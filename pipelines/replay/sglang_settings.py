@@ -7,9 +7,20 @@ The levers have SGLang's own names. What a run says of them has the names that a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
-from pipelines.replay.levers import Facts, Lever, LeverError, Scenario, kv_bytes, number, truth, values_of_load, whole
+from pipelines.replay.levers import (
+    Facts,
+    Lever,
+    LeverError,
+    Scenario,
+    kv_bytes,
+    number,
+    truth,
+    values_of_load,
+    whole,
+    with_caching,
+    with_settings,
+)
 from pipelines.replay.said import RESTORED, SPECULATIVE, real, version_of
 from pipelines.replay.sglang import POLICIES, Settings
 
@@ -112,17 +123,17 @@ def _is(said: Mapping[str, str], name: str) -> bool:
 
 
 def _max_running_requests(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
-    return _with(scenario, max_running_requests=whole("max_running_requests", value)), None
+    return with_settings(scenario, max_running_requests=whole("max_running_requests", value)), None
 
 
 def _max_total_tokens(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
-    return _with(scenario, max_total_num_tokens=whole("max_total_tokens", value, least=_of(scenario).page_size)), None
+    return with_settings(scenario, max_total_num_tokens=whole("max_total_tokens", value, least=_of(scenario).page_size)), None
 
 
 def _kv_cache_dtype(scenario: Scenario, value: str, facts: Facts) -> tuple[Scenario, str]:
     before, after = kv_bytes(facts.kv_cache_dtype or "auto"), kv_bytes(value)
     tokens = _of(scenario).max_total_num_tokens
-    return _with(scenario, max_total_num_tokens=tokens * before // after), (
+    return with_settings(scenario, max_total_num_tokens=tokens * before // after), (
         f"kv_cache_dtype {facts.kv_cache_dtype or 'auto'} -> {value}: {before} -> {after} bytes a value (auto taken for 16 "
         f"bits), {tokens} -> {tokens * before // after} tokens; step time taken as it was"
     )
@@ -130,30 +141,26 @@ def _kv_cache_dtype(scenario: Scenario, value: str, facts: Facts) -> tuple[Scena
 
 def _chunked_prefill_size(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
     chunk = None if value == "-1" else whole("chunked_prefill_size", value, least=_of(scenario).page_size)
-    return _with(scenario, chunked_prefill_size=chunk), None
+    return with_settings(scenario, chunked_prefill_size=chunk), None
 
 
 def _max_prefill_tokens(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
-    return _with(scenario, max_prefill_tokens=whole("max_prefill_tokens", value)), None
+    return with_settings(scenario, max_prefill_tokens=whole("max_prefill_tokens", value)), None
 
 
 def _schedule_conservativeness(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
-    return _with(scenario, schedule_conservativeness=number("schedule_conservativeness", value, most=100.0)), None
+    return with_settings(scenario, schedule_conservativeness=number("schedule_conservativeness", value, most=100.0)), None
 
 
 def _schedule_policy(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
     if value not in POLICIES:
         raise LeverError(f"--set schedule_policy={value}: not modelled; one of {', '.join(POLICIES)}")
-    return _with(scenario, schedule_policy=value), None
+    return with_settings(scenario, schedule_policy=value), None
 
 
 def _disable_radix_cache(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, str | None]:
-    is_off = truth("disable_radix_cache", value)
-    was_off = not scenario.settings.is_caching
-    changed = replace(_with(scenario, is_caching=not is_off), hit_share=0.0 if is_off else scenario.hit_share)
-    if was_off and not is_off:
-        return changed, "which prompts begin alike is not recorded while the cache is off: only retracted ones find their prompts"
-    return changed, None
+    note = "which prompts begin alike is not recorded while the cache is off: only retracted ones find their prompts"
+    return with_caching(scenario, is_on=not truth("disable_radix_cache", value), note=note)
 
 
 LEVERS: dict[str, Lever] = {
@@ -187,7 +194,3 @@ def values(scenario: Scenario, facts: Facts) -> dict[str, object]:
 def _of(scenario: Scenario) -> Settings:
     assert isinstance(scenario.settings, Settings)
     return scenario.settings
-
-
-def _with(scenario: Scenario, **changed: float | str | bool | None) -> Scenario:
-    return replace(scenario, settings=replace(_of(scenario), **changed))  # type: ignore[arg-type]

@@ -7,9 +7,20 @@ as well: a split over more GPUs changes the step time, and nothing recorded says
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
-from pipelines.replay.levers import Facts, Lever, LeverError, Scenario, kv_bytes, number, truth, values_of_load, whole
+from pipelines.replay.levers import (
+    Facts,
+    Lever,
+    LeverError,
+    Scenario,
+    kv_bytes,
+    number,
+    truth,
+    values_of_load,
+    whole,
+    with_caching,
+    with_settings,
+)
 from pipelines.replay.said import RESTORED, SPECULATIVE, real, version_of
 from pipelines.replay.vllm import Settings
 
@@ -91,11 +102,11 @@ NOT_MODELLED: tuple[tuple[Callable[[Mapping[str, str]], bool], str], ...] = (
 
 
 def _max_num_seqs(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
-    return _with(scenario, max_num_seqs=whole("max_num_seqs", value)), None
+    return with_settings(scenario, max_num_seqs=whole("max_num_seqs", value)), None
 
 
 def _max_num_batched_tokens(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
-    return _with(scenario, max_num_batched_tokens=whole("max_num_batched_tokens", value)), None
+    return with_settings(scenario, max_num_batched_tokens=whole("max_num_batched_tokens", value)), None
 
 
 def _num_gpu_blocks(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
@@ -149,16 +160,12 @@ def _tensor_parallel_size(scenario: Scenario, value: str, facts: Facts) -> tuple
 
 def _watermark(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
     share = number("watermark", value, most=1.0)
-    return _with(scenario, watermark_blocks=int(share * (_of(scenario).blocks + 1))), None
+    return with_settings(scenario, watermark_blocks=int(share * (_of(scenario).blocks + 1))), None
 
 
 def _enable_prefix_caching(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, str | None]:
-    is_on = truth("enable_prefix_caching", value)
-    was_on = _of(scenario).is_caching
-    changed = replace(_with(scenario, is_caching=is_on), hit_share=scenario.hit_share if is_on else 0.0)
-    if is_on and not was_on:
-        return changed, "which prompts begin alike is not recorded while caching is off: only resumed requests find their blocks"
-    return changed, None
+    note = "which prompts begin alike is not recorded while caching is off: only resumed requests find their blocks"
+    return with_caching(scenario, is_on=truth("enable_prefix_caching", value), note=note)
 
 
 LEVERS: dict[str, Lever] = {
@@ -194,13 +201,9 @@ def _of(scenario: Scenario) -> Settings:
     return scenario.settings
 
 
-def _with(scenario: Scenario, **changed: int | bool) -> Scenario:
-    return replace(scenario, settings=replace(_of(scenario), **changed))  # type: ignore[arg-type]
-
-
 def _with_blocks(scenario: Scenario, blocks: int) -> Scenario:
     share = _of(scenario).watermark_blocks / (_of(scenario).blocks + 1)
-    return _with(scenario, blocks=blocks - 1, watermark_blocks=int(share * blocks))  # the null block
+    return with_settings(scenario, blocks=blocks - 1, watermark_blocks=int(share * blocks))  # the null block
 
 
 def _scaled(scenario: Scenario, factor: float, name: str) -> int:

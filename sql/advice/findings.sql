@@ -343,7 +343,7 @@ offload as (
         facts.window_start,
         facts.window_end,
         facts.peak_at,
-        15 * sqrt(clamp(coalesce(ratio(facts.restored_tokens, facts.queried_tokens), moved.share), 0, 1)) as severity,
+        15 * sqrt(clamp(coalesce(ratio(facts.restored_tokens, facts.queried_tokens), tiers.restored_share), 0, 1)) as severity,
         case when facts.restored_tokens is not null then 0.8 else 0.6 end as confidence,
         format(
             'The KV pool does not hold the prefixes that come back: {} were loaded from a tier behind it{}.',
@@ -361,12 +361,14 @@ offload as (
         ['Each token that came back was one less to compute: the tier does its work.'] as evidence_against,
         ['What the transfers cost: keep the clients'' per-request results with the tier on, and with it off.'] as missing,
     from facts
-    left join (select engine, sum(dropped_tokens) as dropped_tokens from core.tier_restores group by engine) as tiers using (engine)
     left join (
-        select engine, max(ratio(restored_tokens, restored_tokens + stored_tokens)) as share
+        select
+            engine,
+            sum(dropped_tokens) as dropped_tokens,
+            max(ratio(restored_tokens, restored_tokens + stored_tokens)) as restored_share,
         from core.tier_restores
         group by engine
-    ) as moved using (engine)
+    ) as tiers using (engine)
     where facts.verdict = 'offload_pressure'
 ),
 

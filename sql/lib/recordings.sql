@@ -26,8 +26,11 @@ create or replace macro what_to_record(engine_kind, engine_version) as list_filt
 
 -- What would tell one thing more of a verdict, by the flags of the engine at hand; where it has none, what anybody can keep. An engine that
 -- no input names is taken for vLLM. V0 of vLLM has neither KV events nor iteration lines.
+create or replace macro is_vllm_v1(engine_kind, engine_generation) as
+    coalesce(engine_kind, 'vllm') = 'vllm' and coalesce(engine_generation, 'v1') <> 'v0';
+
 create or replace macro to_tell_repeated_tokens(engine_kind, engine_generation) as 'How many tokens were repeated: ' || case
-    when coalesce(engine_kind, 'vllm') = 'vllm' and coalesce(engine_generation, 'v1') <> 'v0'
+    when is_vllm_v1(engine_kind, engine_generation)
         then 'record KV events (--kv-events-config) or iteration lines (--enable-logging-iteration-details).'
     when engine_kind = 'sglang'
         then 'scrape /metrics (--enable-metrics; 0.5.18 and later count tokens computed and new ones apart), or record KV events (--kv-events-config).'
@@ -41,14 +44,14 @@ create or replace macro to_tell_whose_answers_paused(engine_kind) as 'Whose answ
 end;
 
 create or replace macro to_tell_evicted_from_new(engine_kind, engine_generation) as case
-    when coalesce(engine_kind, 'vllm') = 'vllm' and coalesce(engine_generation, 'v1') <> 'v0'
+    when is_vllm_v1(engine_kind, engine_generation)
         then 'KV events (--kv-events-config) tell an evicted prefix from a new one; --kv-cache-metrics shows how long idle blocks lived.'
     when engine_kind = 'sglang' then 'KV events (--kv-events-config) tell an evicted prefix from a new one.'
     else 'Send the same requests again when little else runs: prefixes that are found then had been evicted.'
 end;
 
 create or replace macro to_tell_whether_it_stepped(engine_kind, engine_generation) as 'Whether the engine stepped meanwhile: ' || case
-    when coalesce(engine_kind, 'vllm') = 'vllm' and coalesce(engine_generation, 'v1') <> 'v0'
+    when is_vllm_v1(engine_kind, engine_generation)
         then 'iteration lines (--enable-logging-iteration-details), and '
     when engine_kind = 'sglang' then 'a batch line for every step (--decode-log-interval 1), and '
     when engine_kind = 'tensorrt_llm' then 'iteration lines (print_iter_log: true), and '
