@@ -4,9 +4,14 @@
     server_args={'model_path': '/models/tiny', 'page_size': 1, 'disable_radix_cache': False, …}     from 0.5.20 on
     max_total_num_tokens=900, chunked_prefill_size=256, …, max_running_requests=8, context_len=1000 -> kv_capacity_tokens = 900, …
     Use sliding window memory pool. full_layer_tokens=153600, swa_layer_tokens=122880               -> the pools of a hybrid model
+    Load weight end. elapsed=12.25 s, type=LlamaForCausalLM, avail mem=63.42 GB, mem usage=15.06 GB.     -> weights_gib = 15.06
+    KV Cache is allocated. dtype: torch.bfloat16, #tokens: 185897, K size: 4.25 GB, V size: 4.25 GB -> kv_cache_memory_gib = 8.50
 
 Settings get the name they have for every engine (`max_running_requests` is `max_num_seqs`); those without a counterpart keep
 their own. Only what bears on scheduling and memory is kept, so no key and no path of a secret can get out.
+
+Memory is of one GPU, and in units of 2^30 bytes, though the lines say GB. A draft model says the same of itself after the target
+model has, and a hybrid model of each of its pools: there these lines are not what they are elsewhere.
 """
 
 from __future__ import annotations
@@ -50,6 +55,21 @@ CAPACITY = re.compile(r"max_total_num_tokens?=\d+")
 # Use sliding window memory pool. full_layer_tokens=153600, swa_layer_tokens=122880
 POOLS = re.compile(r"full_layer_tokens=\d+, swa_layer_tokens=\d+")
 FACT = re.compile(r"\b(\w+)=(\d+)\b")
+MEMORY = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # Load weight begin. avail mem=78.58 GB
+        r"Load weight begin\. avail mem=(?P<free_before_load_gib>\d+\.\d+) GB",
+        # Load weight end. [elapsed=12.25 s, ]type=LlamaForCausalLM, …, avail mem=63.42 GB, mem usage=15.06 GB.
+        r"Load weight end\. .{0,400}\bmem usage=(?P<weights_gib>\d+\.\d+) GB",
+        # KV Cache is allocated. [dtype: torch.bfloat16, ]#tokens: 185897, K size: 4.25 GB, V size: 4.25 GB
+        r"KV Cache is allocated\. .{0,100}\bK size: (?P<keys>\d+\.\d+) GB, V size: (?P<values>\d+\.\d+) GB",
+        # KV Cache is allocated. …, KV size: 8.50 GB (latent attention) · Post-capture KV sizing: KV cache allocated. …
+        r"(?:KV Cache is|Post-capture KV sizing: KV cache) allocated\. .{0,100}\bKV size: (?P<kv_cache_memory_gib>\d+\.\d+) GB",
+        # Mamba Cache is allocated. max_mamba_cache_size: 160, conv_state size: 0.21GB, ssm_state size: 10.55GB
+        r"Mamba Cache is allocated\. max_mamba_cache_size: (?P<max_mamba_cache_size>\d+)",
+    )
+)
 
 
 def settings_of(message: str) -> dict[str, str]:
@@ -59,7 +79,14 @@ def settings_of(message: str) -> dict[str, str]:
         return kept({each[1] or each[2] or each[3]: each[4].strip().strip("'\"") for each in found if each})
     if CAPACITY.search(message) or POOLS.search(message):
         return kept(dict(FACT.findall(message)))
-    return {}
+    return next((_memory(found.groupdict()) for pattern in MEMORY if (found := pattern.match(message))), {})
+
+
+def _memory(said: dict[str, str]) -> dict[str, str]:
+    """What a line says of memory; keys and values of the cache are one pool."""
+    if "keys" in said:
+        return {"kv_cache_memory_gib": f"{float(said['keys']) + float(said['values']):.2f}"}
+    return said
 
 
 def kept(settings: Mapping[str, object]) -> dict[str, str]:

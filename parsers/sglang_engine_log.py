@@ -34,14 +34,9 @@ from parsers.source import Account, Sink, Source
 GRAMMAR = Grammar(
     literals=literals(
         *("fill batch", "Prefil batch", "Decode batch", "#retracted_reqs", "#running-req", "retract_decode: "),
-        *(
-            "max_total_num_token",
-            "server_args=",
-            "swa_layer_tokens=",
-            "fired up and ready",
-            "SIGTERM received",
-            "SIGQUIT received",
-        ),
+        *("max_total_num_token", "server_args=", "swa_layer_tokens="),
+        *("fired up and ready", "SIGTERM received", "SIGQUIT received"),
+        *("Load weight begin", "Load weight end", "KV Cache is allocated", "KV cache allocated", "Mamba Cache is allocated"),
         *("out of memory", "request queue is full", "without backup due to host", "load_back: FAILED", "HiCache ", "LMCache "),
         *("memory leak detected", "pool leak detected", '"event": "', "GenerateReqInput(", "Scheduler hit an exception"),
         *(r"\"event\": \"", "group aborted: KV cache pool is full"),
@@ -50,6 +45,7 @@ GRAMMAR = Grammar(
         r"(?:Prefill?|Decode) batch\b|new fill batch\. |(?:(?<=\] )|^)#running-req: |KV cache pool is full\. Retract"
         r"|Testing retraction\. "
         r"|[Dd]ecode out of memory happened|retract_decode: |server_args=|max_total_num_tokens?=|Use sliding window memory pool"
+        r"|Load weight (?:begin|end)\. |(?:KV|Mamba) Cache is allocated\. |Post-capture KV sizing: KV cache allocated\. "
         r"|The server is fired up|SIG(?:TERM|QUIT) received|(?:Prefill|Decode) out of memory|The request queue is full"
         r"|write_back: |load_back: |HiCache |(?:Receive|Finish): obj=|Scheduler hit an exception|Beam search group aborted"
         r"|(?:KV cache pool|token_to_kv_pool_allocator memory) leak detected|LMCache (?:DEBUG|INFO|WARNING|ERROR): "

@@ -23,6 +23,7 @@ FIGURES = (
     "itl_p50_ms",
     "itl_p99_ms",
 )
+FIXED_BYTES = "kv_cache_memory_bytes"  # fixes the pool's size in bytes; the other settings do in tokens
 
 
 class LeverError(Exception):
@@ -52,6 +53,8 @@ class Facts:
     tensor_parallel_size: int | None = None
     kv_cache_gib: float | None = None
     weights_gib: float | None = None
+    free_before_load_gib: float | None = None
+    pool_set_by: str | None = None  # the setting that fixes the pool's size, where it is not what memory is left
     closed_concurrency: int | None = None
 
 
@@ -67,6 +70,56 @@ def with_caching(scenario: Scenario, *, is_on: bool, note: str) -> tuple[Scenari
     """The scenario with its prefix cache on or off, and the note where it is on and was off when the run was recorded."""
     changed = replace(with_settings(scenario, is_caching=is_on), hit_share=scenario.hit_share if is_on else 0.0)
     return changed, note if is_on and not scenario.settings.is_caching else None
+
+
+def require_pool_of_memory(name: str, facts: Facts, *known: float | None, instead: str) -> None:
+    """LeverError where the pool's size does not follow from memory, or how much there is of it is not `known`."""
+    if facts.pool_set_by:
+        raise _fixed(name, facts, instead)
+    if not (facts.kv_cache_gib and all(each is not None for each in known)):
+        raise LeverError(
+            f"--set {name}: the inputs do not say how much memory weights and KV cache take; add the engine's log from its "
+            f"start, or set {instead}"
+        )
+
+
+def _fixed(name: str, facts: Facts, instead: str) -> LeverError:
+    return LeverError(f"--set {name}: {facts.pool_set_by} fixes the size of this pool; set {instead}")
+
+
+def other_entries(value: str, facts: Facts, *, instead: str) -> tuple[float, str]:
+    """How many times as many tokens the pool holds with KV entries of another type, and the sentence that shows it."""
+    if facts.pool_set_by not in (None, FIXED_BYTES):
+        raise _fixed("kv_cache_dtype", facts, instead)
+    dtype = facts.kv_cache_dtype or "auto"
+    before, after = kv_bytes(dtype), kv_bytes(value)
+    return before / after, (
+        f"kv_cache_dtype {dtype} -> {value}: {before} -> {after} bytes a value (auto taken for 16 bits); step time taken as it "
+        "was"
+    )
+
+
+def split_over(name: str, gpus: int, facts: Facts, *, instead: str) -> tuple[float, str]:
+    """How much larger the pool gets where the weights are split over so many GPUs, and the sentence that shows it.
+
+    Each GPU holds its share of the weights and its share of each token's KV entry.
+    """
+    require_pool_of_memory(name, facts, facts.weights_gib, instead=instead)
+    assert facts.kv_cache_gib is not None
+    assert facts.weights_gib is not None
+    before = facts.tensor_parallel_size or 1
+    weights_gib = facts.weights_gib * before / gpus
+    cache_gib = facts.kv_cache_gib + facts.weights_gib - weights_gib
+    return cache_gib / facts.kv_cache_gib * gpus / before, (
+        f"{name} {before} -> {gpus}: weights {facts.weights_gib:.2f} -> {weights_gib:.2f} GiB a GPU, KV cache "
+        f"{facts.kv_cache_gib:.2f} -> {cache_gib:.2f} GiB, {gpus / before:g} times the GPUs; step time taken as it was: nothing "
+        "recorded says how it changes"
+    )
+
+
+def more_or_less(gained: float) -> str:
+    """The word after an amount."""
+    return "more" if gained >= 0 else "less"
 
 
 def values_of_load(scenario: Scenario, facts: Facts) -> dict[str, object]:

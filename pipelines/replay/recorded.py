@@ -159,6 +159,8 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
             tensor_parallel_size=engine["tensor_parallel_size"],
             kv_cache_gib=real(said.get("kv_cache_memory_gib")),
             weights_gib=real(said.get("weights_gib")),
+            free_before_load_gib=real(said.get("free_before_load_gib")),
+            pool_set_by=pool_set_by(said, engine["kv_capacity_tokens"]),
             closed_concurrency=max(closed, default=None),
         ),
         episodes=episodes(clients),
@@ -172,6 +174,14 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
         guesses=guesses,
         told_by=told_by or ("hit_ratio" if hit_share else None),
     )
+
+
+def pool_set_by(said: Mapping[str, str], capacity_tokens: int | None) -> str | None:
+    """The setting that the size of the KV pool is; None where it is what memory was left."""
+    most = real(said.get("max_total_tokens"))  # SGLang takes it for a limit
+    binds = most is not None and capacity_tokens is not None and most <= capacity_tokens
+    found = (name for name in ("num_gpu_blocks_override", "kv_cache_memory_bytes") if name in said)
+    return "max_total_tokens" if binds else next(found, None)
 
 
 def _active(counters: pl.DataFrame) -> frozenset[str]:

@@ -13,8 +13,11 @@ from pipelines.replay.levers import (
     Lever,
     LeverError,
     Scenario,
-    kv_bytes,
+    more_or_less,
     number,
+    other_entries,
+    require_pool_of_memory,
+    split_over,
     truth,
     values_of_load,
     whole,
@@ -104,7 +107,7 @@ NOT_MODELLED: tuple[tuple[Callable[[Mapping[str, str]], bool], str], ...] = (
         "pipeline parallelism: several batches are under way at once, and that is not modelled",
     ),
     (
-        lambda said: "swa_layer_tokens" in said,
+        lambda said: bool({"swa_layer_tokens", "max_mamba_cache_size"} & set(said)),
         "hybrid KV pools: groups of layers fill at different rates, and that is not modelled",
     ),
     (lambda said: _is(said, "enable_lora"), "LoRA: adapter slots hold requests back, and that is not modelled"),
@@ -127,16 +130,37 @@ def _max_running_requests(scenario: Scenario, value: str, _: Facts) -> tuple[Sce
 
 
 def _max_total_tokens(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
-    return with_settings(scenario, max_total_num_tokens=whole("max_total_tokens", value, least=_of(scenario).page_size)), None
+    return _with_tokens(scenario, whole("max_total_tokens", value, least=_of(scenario).page_size)), None
+
+
+def _mem_fraction_static(scenario: Scenario, value: str, facts: Facts) -> tuple[Scenario, str]:
+    share = number("mem_fraction_static", value, most=1.0)
+    require_pool_of_memory(
+        "mem_fraction_static", facts, facts.gpu_memory_utilization, facts.free_before_load_gib, instead="max_total_tokens"
+    )
+    assert facts.gpu_memory_utilization is not None
+    assert facts.kv_cache_gib is not None
+    assert facts.free_before_load_gib is not None
+    # what is free after the weights, less the rest of what was free before them, is the pool's
+    gained = (share - facts.gpu_memory_utilization) * facts.free_before_load_gib
+    tokens = _scaled(scenario, 1 + gained / facts.kv_cache_gib, "mem_fraction_static")
+    return _with_tokens(scenario, tokens), (
+        f"mem_fraction_static {facts.gpu_memory_utilization:g} -> {share:g}: {abs(gained):.2f} GiB {more_or_less(gained)} of the "
+        f"{facts.free_before_load_gib:.2f} GiB that were free before the weights; KV cache {facts.kv_cache_gib:.2f} -> "
+        f"{facts.kv_cache_gib + gained:.2f} GiB, {_of(scenario).max_total_num_tokens} -> {tokens} tokens"
+    )
+
+
+def _tp_size(scenario: Scenario, value: str, facts: Facts) -> tuple[Scenario, str]:
+    factor, sentence = split_over("tp_size", whole("tp_size", value), facts, instead="max_total_tokens")
+    tokens = _scaled(scenario, factor, "tp_size")
+    return _with_tokens(scenario, tokens), f"{sentence}; {_of(scenario).max_total_num_tokens} -> {tokens} tokens"
 
 
 def _kv_cache_dtype(scenario: Scenario, value: str, facts: Facts) -> tuple[Scenario, str]:
-    before, after = kv_bytes(facts.kv_cache_dtype or "auto"), kv_bytes(value)
-    tokens = _of(scenario).max_total_num_tokens
-    return with_settings(scenario, max_total_num_tokens=tokens * before // after), (
-        f"kv_cache_dtype {facts.kv_cache_dtype or 'auto'} -> {value}: {before} -> {after} bytes a value (auto taken for 16 "
-        f"bits), {tokens} -> {tokens * before // after} tokens; step time taken as it was"
-    )
+    factor, sentence = other_entries(value, facts, instead="max_total_tokens")
+    tokens = _scaled(scenario, factor, "kv_cache_dtype")
+    return _with_tokens(scenario, tokens), f"{sentence}; {_of(scenario).max_total_num_tokens} -> {tokens} tokens"
 
 
 def _chunked_prefill_size(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
@@ -166,7 +190,9 @@ def _disable_radix_cache(scenario: Scenario, value: str, _: Facts) -> tuple[Scen
 LEVERS: dict[str, Lever] = {
     "max_running_requests": _max_running_requests,
     "max_total_tokens": _max_total_tokens,
+    "mem_fraction_static": _mem_fraction_static,
     "kv_cache_dtype": _kv_cache_dtype,
+    "tp_size": _tp_size,
     "chunked_prefill_size": _chunked_prefill_size,
     "max_prefill_tokens": _max_prefill_tokens,
     "schedule_conservativeness": _schedule_conservativeness,
@@ -182,7 +208,9 @@ def values(scenario: Scenario, facts: Facts) -> dict[str, object]:
     return values_of_load(scenario, facts) | {
         "max_running_requests": settings.max_running_requests,
         "max_total_tokens": settings.max_total_num_tokens,
+        "mem_fraction_static": facts.gpu_memory_utilization,
         "kv_cache_dtype": facts.kv_cache_dtype,
+        "tp_size": facts.tensor_parallel_size,
         "chunked_prefill_size": -1 if settings.chunked_prefill_size is None else settings.chunked_prefill_size,
         "max_prefill_tokens": settings.max_prefill_tokens,
         "schedule_conservativeness": f"{settings.schedule_conservativeness:g}",
@@ -194,3 +222,15 @@ def values(scenario: Scenario, facts: Facts) -> dict[str, object]:
 def _of(scenario: Scenario) -> Settings:
     assert isinstance(scenario.settings, Settings)
     return scenario.settings
+
+
+def _with_tokens(scenario: Scenario, tokens: int) -> Scenario:
+    return with_settings(scenario, max_total_num_tokens=tokens)
+
+
+def _scaled(scenario: Scenario, factor: float, name: str) -> int:
+    settings = _of(scenario)
+    pages = int(settings.max_total_num_tokens * factor) // settings.page_size
+    if pages < 1:
+        raise LeverError(f"--set {name}: leaves no room for a KV cache")
+    return pages * settings.page_size

@@ -13,8 +13,11 @@ from pipelines.replay.levers import (
     Lever,
     LeverError,
     Scenario,
-    kv_bytes,
+    more_or_less,
     number,
+    other_entries,
+    require_pool_of_memory,
+    split_over,
     truth,
     values_of_load,
     whole,
@@ -115,47 +118,34 @@ def _num_gpu_blocks(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario,
 
 def _gpu_memory_utilization(scenario: Scenario, value: str, facts: Facts) -> tuple[Scenario, str]:
     share = number("gpu_memory_utilization", value, most=1.0)
-    if not (facts.gpu_memory_utilization and facts.kv_cache_gib and facts.weights_gib is not None):
-        raise LeverError(
-            "--set gpu_memory_utilization: the inputs do not say how much memory weights and KV cache take; add the engine's "
-            "log from its start, or set num_gpu_blocks"
-        )
+    require_pool_of_memory(
+        "gpu_memory_utilization", facts, facts.gpu_memory_utilization, facts.weights_gib, instead="num_gpu_blocks"
+    )
+    assert facts.gpu_memory_utilization is not None
+    assert facts.kv_cache_gib is not None
+    assert facts.weights_gib is not None
     # what weights and KV cache take is the least the engine may use, so the GPU has at least that over its share
     gpu_gib = (facts.kv_cache_gib + facts.weights_gib) / facts.gpu_memory_utilization
     gained = (share - facts.gpu_memory_utilization) * gpu_gib
     blocks = _scaled(scenario, 1 + gained / facts.kv_cache_gib, "gpu_memory_utilization")
     return _with_blocks(scenario, blocks), (
-        f"gpu_memory_utilization {facts.gpu_memory_utilization:g} -> {share:g}: {abs(gained):.2f} GiB {_more(gained)} of a GPU "
-        f"of at least {gpu_gib:.1f} GiB; KV cache {facts.kv_cache_gib:.2f} -> {facts.kv_cache_gib + gained:.2f} GiB, "
+        f"gpu_memory_utilization {facts.gpu_memory_utilization:g} -> {share:g}: {abs(gained):.2f} GiB {more_or_less(gained)} of "
+        f"a GPU of at least {gpu_gib:.1f} GiB; KV cache {facts.kv_cache_gib:.2f} -> {facts.kv_cache_gib + gained:.2f} GiB, "
         f"{_of(scenario).blocks + 1} -> {blocks} blocks"
     )
 
 
 def _kv_cache_dtype(scenario: Scenario, value: str, facts: Facts) -> tuple[Scenario, str]:
-    before, after = kv_bytes(facts.kv_cache_dtype or "auto"), kv_bytes(value)
-    blocks = _scaled(scenario, before / after, "kv_cache_dtype")
-    return _with_blocks(scenario, blocks), (
-        f"kv_cache_dtype {facts.kv_cache_dtype or 'auto'} -> {value}: {before} -> {after} bytes a value (auto taken for 16 "
-        f"bits), {_of(scenario).blocks + 1} -> {blocks} blocks; step time taken as it was"
-    )
+    factor, sentence = other_entries(value, facts, instead="num_gpu_blocks")
+    blocks = _scaled(scenario, factor, "kv_cache_dtype")
+    return _with_blocks(scenario, blocks), f"{sentence}; {_of(scenario).blocks + 1} -> {blocks} blocks"
 
 
 def _tensor_parallel_size(scenario: Scenario, value: str, facts: Facts) -> tuple[Scenario, str]:
-    after, before = whole("tensor_parallel_size", value), facts.tensor_parallel_size or 1
-    if not (facts.kv_cache_gib and facts.weights_gib is not None):
-        raise LeverError(
-            "--set tensor_parallel_size: the inputs do not say how much memory weights and KV cache take; add the engine's log "
-            "from its start, or set num_gpu_blocks"
-        )
-    # each GPU holds its share of the weights and its share of each token's KV entry
-    weights_gib = facts.weights_gib * before / after
-    cache_gib = facts.kv_cache_gib + facts.weights_gib - weights_gib
-    blocks = _scaled(scenario, cache_gib / facts.kv_cache_gib * after / before, "tensor_parallel_size")
-    return _with_blocks(scenario, blocks), (
-        f"tensor_parallel_size {before} -> {after}: weights {facts.weights_gib:.2f} -> {weights_gib:.2f} GiB a GPU, KV cache "
-        f"{facts.kv_cache_gib:.2f} -> {cache_gib:.2f} GiB, {after / before:g} times the GPUs; {_of(scenario).blocks + 1} -> "
-        f"{blocks} blocks; step time taken as it was: nothing recorded says how it changes"
-    )
+    gpus = whole("tensor_parallel_size", value)
+    factor, sentence = split_over("tensor_parallel_size", gpus, facts, instead="num_gpu_blocks")
+    blocks = _scaled(scenario, factor, "tensor_parallel_size")
+    return _with_blocks(scenario, blocks), f"{sentence}; {_of(scenario).blocks + 1} -> {blocks} blocks"
 
 
 def _watermark(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario, None]:
@@ -211,7 +201,3 @@ def _scaled(scenario: Scenario, factor: float, name: str) -> int:
     if blocks < 2:
         raise LeverError(f"--set {name}: leaves no room for a KV cache")
     return blocks
-
-
-def _more(gained: float) -> str:
-    return "more" if gained >= 0 else "less"

@@ -59,7 +59,7 @@
 -- column: kv_capacity_tokens     | Tokens that the KV pool holds.
 -- column: num_gpu_blocks         | Blocks of the KV pool.
 -- column: tensor_parallel_size   | GPUs that the weights are split over.
--- column: gpu_memory_utilization | Share of GPU memory that the engine may use.
+-- column: gpu_memory_utilization | Share of GPU memory that the engine may use; NULL where the pool's bytes are set instead.
 -- column: free_memory_ratio      | Share of GPU memory free at the fullest moment seen.
 -- column: repeated_share         | Share of all tokens that preemption had computed again.
 -- column: evicted_tokens         | Tokens of reusable blocks that were reclaimed.
@@ -78,6 +78,15 @@ with told as (
     having max(severity) >= 20 or bool_or(is_primary)
 ),
 
+several_parts as (
+    select
+        engine,
+        bool_or((key = 'speculative_config' and value_text <> 'None') or key in ('swa_layer_tokens', 'max_mamba_cache_size'))
+            as has_several_parts,
+    from core.engine_settings
+    group by engine
+),
+
 settings as (
     select
         engine,
@@ -91,9 +100,13 @@ settings as (
         bool_or(key in ('kv_offloading_size', 'hicache_size') and value_text <> '0') as has_host_tier,
         max(value_text) filter (where key = 'capacity_scheduler_policy') as capacity_policy,
         max(value_text) filter (where key = 'device') as device,
-        max(try_cast(value_text as double)) filter (where key = 'weights_gib') as weights_gib,
-        max(try_cast(value_text as double)) filter (where key = 'kv_cache_memory_gib') as kv_cache_memory_gib,
+        -- a draft model and each pool of a hybrid one say the same of themselves, and were heard last
+        max(try_cast(value_text as double)) filter (where key = 'weights_gib' and not has_several_parts) as weights_gib,
+        max(try_cast(value_text as double)) filter (where key = 'kv_cache_memory_gib' and not has_several_parts)
+            as kv_cache_memory_gib,
+        bool_or(key = 'kv_cache_memory_bytes') as has_fixed_memory,
     from core.engine_settings
+    left join several_parts using (engine)
     group by engine
 ),
 
@@ -181,7 +194,7 @@ heaviest as (
 select
     told.*,
     spells.* exclude (engine, verdict),
-    settings.* exclude (engine),
+    settings.* exclude (engine, has_fixed_memory),
     demand.* exclude (engine, scope, requests, prompt_share),
     coalesce(demand.prompt_share, mixes.prompt_share) as prompt_share,
     lengths.prompt_mean,
@@ -197,7 +210,7 @@ select
     engines.kv_capacity_tokens,
     engines.num_gpu_blocks,
     engines.tensor_parallel_size,
-    engines.gpu_memory_utilization,
+    case when not coalesce(settings.has_fixed_memory, false) then engines.gpu_memory_utilization end as gpu_memory_utilization,
     gpu_memory.free_memory_ratio,
     repeated.share_best as repeated_share,
     evicted.evicted_tokens,

@@ -243,6 +243,7 @@ from (values
     ('more_sequences', 'sglang', 'max_running_requests', '--max-running-requests', 'raise', null, null, null),
     ('admission_headroom', 'sglang', 'schedule_conservativeness', '--schedule-conservativeness', 'raise', null, null, null),
     ('smaller_kv_entries', 'sglang', 'kv_cache_dtype', '--kv-cache-dtype', 'set', '0.4.0', null, null),
+    ('split_weights', 'sglang', 'tp_size', '--tp-size', 'raise', null, null, null),
     ('more_memory', 'sglang', 'mem_fraction_static', '--mem-fraction-static', 'raise', null, null, null),
     ('host_tier', 'sglang', 'hicache_size', '--enable-hierarchical-cache --hicache-size', 'set', '0.4.10', null, null),
     ('smaller_chunks', 'sglang', 'chunked_prefill_size', '--chunked-prefill-size', 'lower', '0.4.0', null, null),

@@ -110,6 +110,34 @@ max_running_requests=8, context_len=1000, available_cpu_mem=19.98 GB\n"
     """)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("Load weight begin. avail mem=115.36 GB", "free_before_load_gib 115.36"),
+        (
+            "Load weight end. elapsed=109.33 s, type=LagunaForCausalLM, quant=compressed-tensors, avail mem=47.80 GB, \
+mem usage=67.56 GB.",
+            "weights_gib 67.56",
+        ),
+        ("Load weight end. type=Qwen2ForCausalLM, dtype=torch.bfloat16, avail mem=62.86 GB", ""),  # before 0.4.4
+        ("KV Cache is allocated. dtype: torch.bfloat16, #tokens: 185897, K size: 4.25 GB, V size: 4.25 GB", "8.50"),
+        ("KV Cache is allocated. #tokens: 367404, K size: 8.23 GB, V size: 8.23 GB", "kv_cache_memory_gib 16.46"),
+        ("KV Cache is allocated. #tokens: 452516, KV size: 29.61 GB", "kv_cache_memory_gib 29.61"),
+        (
+            "Post-capture KV sizing: KV cache allocated. dtype: torch.bfloat16, #tokens: 185897, KV size: 8.50 GB, \
+avail mem=6.22 GB",
+            "kv_cache_memory_gib 8.50",
+        ),
+        ("Post-capture KV sizing: draft KV cache allocated. dtype: torch.bfloat16, #tokens: 9, KV size: 0.50 GB", ""),
+        ("Mamba Cache is allocated. max_mamba_cache_size: 160, conv_state size: 0.21GB, ssm_state size: 10.55GB ", "160"),
+    ],
+)
+def test_memory_of_weights_and_cache_is_what_the_start_says(line, said):
+    found = read(LOG, f"[2026-08-01 23:40:01 TP0] {line}\n").table("engine_config", "key value_text")
+    assert " ".join(" ".join(each) for each in found).endswith(said)
+    assert bool(found) == bool(said)
+
+
 DECODE = "Decode batch, #running-req: 66, #token: 87282, token usage: 1.00, cuda graph: False, #queue-req: 13"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -399,6 +400,7 @@ SAID_BY_SGLANG = {"engine_kind": "sglang", "max_num_batched_tokens": 256}
         ({}, {"enable_mixed_chunk": "True"}, "enable_mixed_chunk"),
         ({}, {"pipeline_parallel_size": "2"}, "pipeline"),
         ({}, {"swa_layer_tokens": "122880"}, "hybrid"),
+        ({}, {"max_mamba_cache_size": "160"}, "hybrid"),
     ],
 )
 def test_what_is_not_modelled_of_sglang_gets_a_reason(engine_says, said, reason):
@@ -459,6 +461,48 @@ def test_memory_becomes_blocks_by_shown_arithmetic(pressed):
     # half the weights leave 3 GiB more to the cache of each of two GPUs
     changed, _ = run.model.applied(run.scenario, {"tensor_parallel_size": "2"}, run.facts)
     assert changed.settings.blocks + 1 == 144 * 2 * 7 / 4
+
+
+def test_memory_becomes_tokens_by_shown_arithmetic(retracting):
+    run = retracting.model.recording
+    facts = replace(run.facts, gpu_memory_utilization=0.85, free_before_load_gib=80.0)  # beside 6 GiB of weights, 4 of cache
+    changed, (note,) = run.model.applied(run.scenario, {"mem_fraction_static": "0.875"}, facts)
+    assert changed.settings.max_total_num_tokens == 1_600 * 1.5  # a fortieth of 80 GiB is half as much as the cache has
+    assert "2.00 GiB more of the 80.00 GiB" in note
+    changed, _ = run.model.applied(run.scenario, {"tp_size": "2"}, facts)
+    assert changed.settings.max_total_num_tokens == 1_600 * 2 * 7 / 4
+    paged = replace(run.scenario, settings=replace(SGLANG, page_size=64))
+    changed, _ = run.model.applied(paged, {"mem_fraction_static": "0.86"}, facts)
+    assert changed.settings.max_total_num_tokens == 1_920 - 1_920 % 64
+    with pytest.raises(LeverError, match="mem_fraction_static: leaves no room"):
+        run.model.applied(run.scenario, {"mem_fraction_static": "0.5"}, facts)
+    with pytest.raises(LeverError, match="mem_fraction_static: the inputs do not say"):
+        run.model.applied(run.scenario, {"mem_fraction_static": "0.9"}, run.facts)
+
+
+OF_MEMORY = {
+    "vllm": {"gpu_memory_utilization": "0.6", "kv_cache_dtype": "fp8", "tensor_parallel_size": "2"},
+    "sglang": {"mem_fraction_static": "0.6", "kv_cache_dtype": "fp8_e5m2", "tp_size": "2"},
+}
+
+
+@pytest.mark.parametrize(
+    ("engine_kind", "said", "not_asked"),
+    [
+        ("vllm", {"num_gpu_blocks_override": "144"}, {"gpu_memory_utilization", "kv_cache_dtype", "tensor_parallel_size"}),
+        ("vllm", {"kv_cache_memory_bytes": "1073741824"}, {"gpu_memory_utilization", "tensor_parallel_size"}),
+        ("vllm", {}, set()),
+        ("sglang", {"max_total_tokens": "1600"}, {"mem_fraction_static", "kv_cache_dtype", "tp_size"}),
+        ("sglang", {"max_total_tokens": "1601"}, set()),  # a limit that does not bind
+    ],
+)
+def test_memory_is_not_asked_about_where_a_setting_is_the_pools_size(pressed, retracting, engine_kind, said, not_asked):
+    run = (pressed if engine_kind == "vllm" else retracting).model.recording
+    facts = replace(run.facts, free_before_load_gib=20.0, pool_set_by=recorded.pool_set_by(said, 1_600))
+    for name, value in OF_MEMORY[engine_kind].items():
+        fixed = pytest.raises(LeverError, match=f"{name}: {next(iter(said), None)} fixes the size of this pool")
+        with fixed if name in not_asked else nullcontext():
+            run.model.applied(run.scenario, {name: value}, facts)
 
 
 @pytest.mark.parametrize("name", [*MODELS["vllm"].own, *OF_LOAD])

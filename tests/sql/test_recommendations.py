@@ -308,3 +308,27 @@ def test_replayed_latencies_of_a_second_and_more_are_told_in_seconds(sql, record
     ((effect, price),) = told(sql, "expected_effect", "trade_off")[:1]
     assert "99th percentile between tokens from 90.0 to 30.0 ms (20.0 to 40.0)" in effect
     assert f"median time to first token {words}" in price
+
+
+MEMORY = {"weights_gib": "60.0", "kv_cache_memory_gib": "8.0", "gpu_memory_utilization": "0.85"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "levers"),
+    [
+        ("vllm", {}, ["more_memory", "split_weights"]),
+        ("sglang", {}, ["more_memory", "split_weights"]),
+        # a draft model's lines are the last of their kind
+        ("sglang", {"speculative_config": "EAGLE"}, ["more_memory"]),
+        ("sglang", {"swa_layer_tokens": "122880"}, ["more_memory"]),
+        ("vllm", {"kv_cache_memory_bytes": "8589934592"}, ["split_weights"]),
+        ("vllm", {"num_gpu_blocks_override": "144"}, []),
+    ],
+)
+def test_memory_is_advised_where_the_pool_is_what_it_leaves(sql, kind, said, levers):
+    preempted(sql)
+    engine(sql, engine_kind=kind, gpu_memory_utilization=0.85, tensor_parallel_size=1, kv_capacity_tokens=4576)
+    settings(sql, **MEMORY, **said)
+    sql.given("core.gpu_memory", "engine  free_memory_ratio\n0  0.1")
+    found = [row["lever"] for row in sql.rows("advice.levers_of_pool_size").dicts()]
+    assert [lever for lever in found if lever in ("more_memory", "split_weights")] == levers
