@@ -105,7 +105,7 @@ class PrefillAdder:
         self._chunk = inf if settings.chunked_prefill_size is None else settings.chunked_prefill_size
         self._input = settings.max_prefill_tokens
         self._current = 0.0
-        self._total = sum(self._still_to_come(each) for each in running)
+        self._total = self._still_to_come(running)
         self._ends: list[tuple[float, int]] | None = None
 
     def is_spent(self) -> bool:
@@ -182,9 +182,14 @@ class PrefillAdder:
         self._chunk -= self._paged(tokens)
         self.unfinished = None if is_whole else sequence
 
-    def _still_to_come(self, sequence: Req) -> float:
-        is_exact = sequence.request.ignores_eos and self._settings.is_ignored_end_exact
-        return min(sequence.max_new_tokens - sequence.outputs, CLIP_MAX_NEW_TOKENS) * (1.0 if is_exact else self._ratio)
+    def _still_to_come(self, running: Sequence[Req]) -> float:
+        """What the running ones are counted on to generate yet. Asked for each batch: a loop, and no call for each of them."""
+        tokens = 0.0
+        for each in running:
+            left = min(each.max_new_tokens - each.outputs, CLIP_MAX_NEW_TOKENS)
+            is_exact = each.request.ignores_eos and self._settings.is_ignored_end_exact
+            tokens += left if is_exact else left * self._ratio
+        return tokens
 
     @property
     def _room(self) -> int:
