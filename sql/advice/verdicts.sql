@@ -243,13 +243,13 @@ blind as (
         )
 ),
 
--- of an engine seen at one instant: what its counter has come to, since whenever it started
+-- of an engine seen at one instant: what its counter had come to then, since whenever it started
 counted as (
     select samples.engine, sum(samples.value)::bigint as preemptions
     from staging.metric_samples as samples
     inner join signals() as signals using (name)
     inner join engines using (engine)
-    where signals.signal = 'preemptions' and engines.samples = 1
+    where signals.signal = 'preemptions' and engines.samples = 1 and samples.sampled_at = engines.first_at
     group by samples.engine
 ),
 

@@ -12,7 +12,12 @@ def sql(alone):
 
 
 def sampled(sql, *, origin="metrics", usage=0.5, running=3, seconds=range(0, 61, 10)):
-    rows = [f"0  12:{second // 60:02}:{second % 60:02}  {origin}  {running}  0  {usage}  10" for second in seconds]
+    """Its last sample is the one with the most load."""
+    loads = [(running, usage) if second == seconds[-1] else (0, usage / 2) for second in seconds]
+    rows = [
+        f"0  12:{second // 60:02}:{second % 60:02}  {origin}  {load[0]}  0  {load[1]}  10"
+        for second, load in zip(seconds, loads, strict=True)
+    ]
     sql.given("core.engine_states", "\n".join(["engine  sampled_at  origin  running  waiting  kv_usage_ratio  scrape_s", *rows]))
 
 
@@ -46,6 +51,7 @@ def primary(sql):
         (["prefix_eviction 0 60 60", "preemption 30 50 30", "queue_unknown 0 30 40"], "preemption"),
         (["prefix_eviction 0 60 60", "preemption 0 20 30", "queue_kv_capacity 21 60 40"], "prefix_eviction"),
         (["prefix_eviction 0 60 60", "preemption 31 50 30", "queue_kv_capacity 0 30 40"], "prefix_eviction"),
+        (["prefix_eviction 0 60 60", "preemption 0 20 30", "queue_kv_capacity 0 60 40", "queue_unknown 0 60 20"], "preemption"),
         (["prefix_eviction 0 60 60", "preemption 0 20 30", "queue_max_num_seqs 0 60 40"], "prefix_eviction"),
         (["queue_kv_capacity 0 60 40", "preemption 0 20 1.9"], "queue_kv_capacity"),
         # who waits in a stalled engine waits for it
@@ -81,16 +87,18 @@ def test_what_no_finding_that_matters_covers_is_healthy(sql):
         healthy          12:00:40      12:01:10    0         0.9         false
         """
     )
+    calm = [row["evidence"][0] for row in sql.rows("advice.verdicts").dicts() if row["verdict"] == "healthy"]
+    assert calm == ["KV usage at most 25 %.", "KV usage at most 50 %."]
     found(sql, "queue_unknown 29 41 50")
     assert [row["verdict"] for row in sql.rows("advice.verdicts").dicts()] == ["queue_unknown"]
 
 
 @pytest.mark.parametrize(
     ("origin", "windows"),
-    [("metrics", [("12:00:00", "12:00:30"), ("12:01:40", "12:02:10")]), ("log", [("12:00:00", "12:02:10")])],
+    [("metrics", [("12:00:00", "12:00:50"), ("12:01:40", "12:02:10")]), ("log", [("12:00:00", "12:02:10")])],
 )
 def test_what_nobody_scraped_is_not_called_healthy(sql, origin, windows):
-    sampled(sql, seconds=[0, 10, 20, 30, 100, 110, 120], origin=origin)
+    sampled(sql, seconds=[0, 10, 20, 50, 100, 110, 120], origin=origin)
     rows = sql.rows("advice.verdicts").dicts()
     assert sorted((f"{row['window_start']:%X}", f"{row['window_end']:%X}") for row in rows) == windows
     assert {row["verdict"] for row in rows} == {"healthy"}
@@ -103,6 +111,9 @@ def test_a_run_without_a_finding_is_healthy_however_short(sql):
     assert row["summary"].startswith("No pressure for 20")
     assert row["evidence"] == ["KV usage at most 50 %.", "3 requests running at most, 0 waiting."]
     assert row["missing"] == []
+    sql.given("marts.preemptions", "run  engine  count_best\ntest  0  -")
+    [row] = sql.rows("advice.verdicts").dicts()
+    assert [sentence.split(":")[0] for sentence in row["missing"]] == ["Scrape /metrics every 15 s or less"]
     sampled(sql, seconds=[0, 10], running=0)
     [row] = sql.rows("advice.verdicts").dicts()
     assert row["summary"].startswith("Idle for 20")
@@ -111,17 +122,19 @@ def test_a_run_without_a_finding_is_healthy_however_short(sql):
 @pytest.mark.parametrize(
     ("seen", "counted", "confidence", "summary"),
     [
-        ("metrics  3", {7: "7 preemptions"}, 0.45, "nobody waited."),
-        ("metrics  0", {0: "no preemption"}, 0.45, "the engine was idle."),
-        ("log  3", {}, 0.3, "nobody waited."),
+        ("metrics  3  0", {7: "7 preemptions"}, 0.45, "nobody waited."),
+        ("metrics  0  0", {0: "no preemption"}, 0.45, "the engine was idle."),
+        ("metrics  3  2", {}, 0.45, "2 waited beside 3 running."),
+        ("log  3  0", {}, 0.3, "nobody waited."),
     ],
 )
 def test_one_sample_alone_is_an_instant_and_no_time(alone, seen, counted, confidence, summary):
-    """Half as sure; a counter says how far it has come since the engine started."""
+    """Half as sure; a counter says how far it had come then, since the engine started."""
     alone.given("core.engines", "engine  engine_kind  engine_generation\n0  vllm  v0")
     header = "engine  sampled_at  origin  running  waiting  kv_usage_ratio  scrape_s"
-    alone.given("core.engine_states", f"{header}\n0  12:00:00  {seen}  0  0.5  0")
-    page = [f"0  12:00:00  vllm:num_preemptions_total  {number}" for number in counted]
+    alone.given("core.engine_states", f"{header}\n0  12:00:00  {seen}  0.5  0")
+    page = ["0  12:00:00  vllm:prompt_tokens_total  900", "0  11:59:59  vllm:num_preemptions_total  5"]
+    page += [f"0  12:00:00  vllm:num_preemptions_total  {number}" for number in counted]
     alone.given("metric_samples", "\n".join(["engine  sampled_at  name  value", *page]))
     [row] = alone.rows("advice.verdicts").dicts()
     assert (row["verdict"], float(row["confidence"])) == ("healthy", confidence)
@@ -130,6 +143,8 @@ def test_one_sample_alone_is_an_instant_and_no_time(alone, seen, counted, confid
     assert row["evidence"][2:] == [f"The engine has counted {told} since it started." for told in counted.values()]
     assert row["evidence_against"][0].startswith("One sample is one instant")
     assert row["missing"][0].startswith("Two samples at least")
+    found(alone, "queue_unknown 0 0 50")
+    assert [row["verdict"] for row in alone.rows("advice.verdicts").dicts()] == ["queue_unknown"]
 
 
 @pytest.mark.parametrize(
@@ -137,6 +152,7 @@ def test_one_sample_alone_is_an_instant_and_no_time(alone, seen, counted, confid
     [
         ("v1", {"origin": "log", "usage": 0.9}, "-", True),
         ("-", {"origin": "log", "usage": 0.9}, "-", True),
+        ("v1", {"origin": "log", "usage": 0.9, "seconds": [10]}, "-", True),
         ("v1", {"origin": "log", "usage": 0.89}, "-", False),
         ("v0", {"origin": "log", "usage": 0.9}, "-", False),
         ("v1", {"origin": "metrics", "usage": 0.9}, "-", False),
@@ -153,6 +169,7 @@ def test_a_v1_log_with_a_full_pool_cannot_tell_whether_it_preempts(alone, genera
     rows = alone.rows("advice.verdicts").dicts()
     assert primary(alone) == ("insufficient_evidence" if is_told else "healthy")
     assert [row["severity"] for row in rows if row["verdict"] == "insufficient_evidence"] == [15] * is_told
+    assert rows[0]["summary"].startswith("KV usage reached 90 % with 0 waiting") == is_told
 
 
 def test_without_load_samples_the_reason_is_said_that_most_inputs_have(alone):
@@ -183,10 +200,14 @@ def test_without_load_samples_the_reason_is_said_that_most_inputs_have(alone):
 
 
 def test_an_engine_that_only_names_itself_is_told_of(alone):
-    """Where any engine was seen, or named in full, names with a placeholder are not told of."""
+    """Where any engine was seen, or named in full, names with a placeholder are not told of; nor one with a verdict."""
     alone.given("staging.engine_names", "label  engine\na  pod-0\nb  pod-*")
     alone.given("core.engines", "engine")
     assert [row["engine"] for row in alone.rows("advice.verdicts").dicts()] == ["pod-0"]
+    for severity, verdicts in ((5, ["insufficient_evidence", "cold_start"]), (50, ["cold_start"])):
+        alone.given("advice.findings", f"engine  verdict  severity\npod-0  cold_start  {severity}")
+        assert [row["verdict"] for row in alone.rows("advice.verdicts").dicts()] == verdicts
+    alone.given("advice.findings", "engine")
     alone.given("staging.engine_names", "label  engine\nb  pod-*")
     assert [row["engine"] for row in alone.rows("advice.verdicts").dicts()] == ["pod-*"]
     alone.given("core.engines", "engine  engine_kind\n0  vllm")
