@@ -359,6 +359,7 @@ class Replay(engine.Replay):
             last = kept.pop()  # it does not fit alone: the engine aborts it
             self.running.remove(last)
             self._context -= last.computed + 1
+            last.epoch += 1
             self._release(last)
             self._send_next(last.request.stream)
         for victim in retracted:

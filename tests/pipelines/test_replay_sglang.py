@@ -76,6 +76,7 @@ class Told(Replay):
 
     def _decode(self) -> None:
         super()._decode()
+        assert self._context == sum(each.computed + 1 for each in self.running)  # what the next step reads
         if self._decodes % 5 == 0:
             used = self.pool.tokens - self.pool.free - self.pool.evictable
             self._line("Decode", self.decoded, used if self.running else 0, len(self.waiting))
@@ -193,7 +194,8 @@ def test_jumps_do_the_same_as_step_by_step(load, page, conservativeness, policy,
         (each.request, each.context_tokens, each.recomputed_tokens) for each in stepped.preemptions
     ]
     assert jumped.finished_at == pytest.approx(stepped.finished_at)
-    assert sum(count for _, count in jumped.token_gaps) == sum(count for _, count in stepped.token_gaps)
+    for outcome in (jumped, stepped):
+        assert sum(count for _, count in outcome.token_gaps) == sum(each.output_tokens - 1 for each in requests)
     # all are answered, and all tokens are accounted for
     assert all(each is not None for each in jumped.finished_at)
     assert player.pool.free + player.pool.evictable == 200
@@ -203,6 +205,19 @@ def test_jumps_do_the_same_as_step_by_step(load, page, conservativeness, policy,
 
 
 # admission
+
+
+def test_a_request_finds_all_of_its_prompt_but_a_token():
+    """That one has to be computed, for there is no answer without. Of blocks it finds whole ones."""
+    prompt = Content.of(range(40), 1)
+    for load, found in (
+        ({"content": prompt}, 39),
+        ({"shared_blocks": 7}, 28),
+    ):
+        requests = [Request(0, 40, 2, **load), Request(50, 40, 2, **load)]
+        outcome = replay(requests, settings(page_size=1 if "content" in load else 4))
+        assert outcome.first_hit_tokens == found
+        assert outcome.computed_tokens == 2 * (40 + 1) - found
 
 
 def test_the_ratio_falls_with_decode_steps_and_is_reset_by_idleness():
@@ -248,9 +263,34 @@ def test_without_a_cache_requests_of_known_length_are_admitted_by_when_the_other
     assert replay(anyone, pool).started_at[2] != 0.0
 
 
+@pytest.mark.parametrize(
+    ("version", "prompt", "answers", "tokens"),
+    [
+        # 20 and 20 of prompts; of 30 steps each the last has to leave a token for each of two
+        ((0, 5, 9), 20, (30, 30), 2 * 20 + 2 * 30 + 2 + 1),
+        # a page more for each, before it runs
+        ((0, 5, 10), 20, (30, 30), 2 * 20 + 2 * 30 + 2 + 1 + 2),
+        # a short one is through with what the long one has not yet asked for; its prompt fits to the token
+        ((0, 5, 9), 20, (30, 1), 2 * 20 + 30),
+    ],
+)
+def test_so_many_tokens_and_no_fewer_hold_requests_of_known_length(version, prompt, answers, tokens):
+    load = [Request(0, prompt, answer, ignores_eos=True) for answer in answers]
+    for room, starts in ((tokens, 0.0), (tokens - 1, 30.0)):
+        assert replay(load, settings(room, is_caching=False, version=version)).started_at == (0.0, starts)
+
+
+def test_no_answer_is_counted_on_with_more_than_4096_tokens():
+    load = [Request(0, 10, 3, max_tokens=9000)] * 2
+    for room, starts in ((2 * (10 + 1 + 4096) + 1, 0.0), (2 * (10 + 1 + 4096), 3.0)):
+        assert replay(load, settings(room)).started_at == (0.0, starts)
+
+
 def test_slots_are_a_limit_of_their_own():
     outcome = replay([Request(0, 4, 3)] * 2, settings(max_running_requests=1))
     assert outcome.finished_at == (3.0, 6.0)
+    assert outcome.computed_tokens == 2 * (4 + 2)
+    assert outcome.peak_usage == pytest.approx((4 + 2) / 400)
     assert [cause for cause, _ in outcome.waiting] == ["slots"]
 
 
@@ -261,12 +301,42 @@ def test_a_prompt_longer_than_the_chunk_takes_several_steps_in_which_nobody_deco
     assert (4.0, 1) in outcome.token_gaps
 
 
+def test_between_two_tokens_is_what_others_prefill_meanwhile():
+    outcome = replay([Request(0, 4, 3), Request(1.5, 4, 3)], settings())
+    assert outcome.first_token_at == (1.0, 3.0)
+    assert sorted(outcome.token_gaps) == [(1.0, 3), (2.0, 1)]
+
+
 @pytest.mark.parametrize(("policy", "first"), [("fcfs", 1), ("lof", 2), ("lpm", 3)])
 def test_who_is_first_is_a_matter_of_policy(policy, first):
     shared = Content.of(range(40), 1)
     load = [Request(0, 41, 9, content=shared), Request(1, 50, 5), Request(2, 50, 8), Request(3, 50, 5, content=shared)]
     outcome = replay(load, settings(max_running_requests=1, schedule_policy=policy))
     assert min((1, 2, 3), key=lambda i: outcome.started_at[i] or 0) == first
+
+
+def test_of_those_that_begin_likethe_first_goes_ahead():
+    """The others find what it left."""
+    for tokens, starts in ((32, (0.0, 3.0, 0.0)), (31, (0.0, 0.0, 3.0))):
+        like = Content.of(range(tokens), 1)
+        load = [Request(0, 33, 3, content=like), Request(0, 33, 3, content=like), Request(0, 5, 3)]
+        assert replay(load, settings(max_running_requests=2, chunked_prefill_size=99, schedule_policy="lpm")).started_at == starts
+
+
+def test_more_than_128_that_wait_are_not_sorted_by_their_prefixes():
+    """It is first when there are no more than that, at once or after another."""
+    shared = Content.of(range(40), 1)
+    for others, starts in ((127, 9.0), (128, 10.0)):
+        load = [Request(0, 41, 9, content=shared), *[Request(1, 4, 1)] * others, Request(1, 41, 1, content=shared)]
+        outcome = replay(load, settings(max_running_requests=1, schedule_policy="lpm"))
+        assert outcome.started_at[-1] == starts
+
+
+def test_before_0_5_18_as_much_is_evicted_as_is_needed_whatever_is_free():
+    # two answered requests leave 31 tokens each; 38 are free for the 50 of the third
+    load = [Request(0, 30, 2), Request(10, 30, 2), Request(20, 50, 2)]
+    for version, evicted in (((0, 5, 18), 31), ((0, 5, 17), 62)):
+        assert replay(load, settings(100, version=version)).evictions == evicted
 
 
 # retraction
@@ -293,6 +363,18 @@ def test_before_0_5_2_retraction_goes_on_until_twenty_steps_fit():
     for version, retracted in (((0, 5, 2), 1), ((0, 5, 1), 2)):
         lost = replay(load, settings(200, schedule_conservativeness=0.0, version=version)).preemptions
         assert sum(each.at == lost[0].at for each in lost) == retracted
+
+
+def test_whoever_outgrows_the_pool_alone_is_aborted_and_the_next_runs_as_if_it_had_not_been():
+    # admission counts on 4096 tokens of an answer, and a pool of 313 pages has no room for the 5011 that it is cut off at
+    step_time = StepTime(base=1.0, context=0.01)
+    after = [Request(0, 10, 300, stream=1), Request(0, 10, 300, stream=1)]
+    pool = settings(5023, page_size=16)
+    usual = replay(after, pool, step_time, concurrency={1: 1})
+    outcome = replay([Request(0, 20, 9000, stream=1), *after], pool, step_time, concurrency={1: 1})
+    assert outcome.finished_at[0] is None
+    assert (outcome.evictions, outcome.peak_usage) == (0, 1.0)
+    assert set(usual.token_gaps) <= set(outcome.token_gaps)
 
 
 def test_a_request_that_never_fits_is_refused_and_its_client_goes_on():
