@@ -160,17 +160,15 @@ class RadixPool:
 
     def _descend(self, spans: Sequence[Span], limit: int) -> Iterator[tuple[Node, int]]:
         """The nodes along the beginning of so many tokens, the last one split where the sequences part."""
-        node, found = self.root, 0
-        rest = cut(spans, 0, limit)
-        while found < limit and (child := node.children.get(cut(rest, 0, self._page))) is not None:
+        node, rest = self.root, cut(spans, 0, limit)
+        while (child := node.children.get(cut(rest, 0, self._page))) is not None:
             child.used_at = self._clock
             same = alike(child.spans, rest) // self._page * self._page
             if same < child.tokens:
                 yield self._split(child, same), same
                 return
             yield child, same
-            node, found = child, found + same
-            rest = cut(rest, same, limit)
+            node, rest = child, cut(rest, same, limit)
 
     def _split(self, child: Node, tokens: int) -> Node:
         """A node for the beginning of this one, which keeps the rest."""

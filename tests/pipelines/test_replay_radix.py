@@ -49,7 +49,7 @@ def test_the_leaf_used_least_recently_goes_first_and_whole():
     kept(pool, (("shared", 20), ("one", 30)), (("shared", 20), ("two", 30)))
     pool.match(text(("shared", 20), ("one", 30)), 50)
     assert pool.has_room(21)
-    assert pool.free == 20 + 30
+    assert (pool.free, pool.evicted_tokens) == (20 + 30, 30)
     assert pool.match(text(("shared", 20), ("one", 30)), 50)[1] == 50
     assert pool.match(text(("shared", 20), ("two", 30)), 50)[1] == 20
 
