@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.replay.engine import PROGRESS, Outcome, Request, StepTime
+from pipelines.replay.engine import PROGRESS, Content, Outcome, Request, StepTime
 from pipelines.replay.vllm import Replay, Settings
 
 
@@ -27,9 +27,9 @@ def test_one_request_takes_one_step_a_token():
 
 
 def test_a_step_takes_the_longer_the_more_context_it_reads():
-    outcome = replay([Request(0, 10, 5)], step_time=StepTime(context=1.0))
-    assert outcome.first_token_at == (0.0,)  # a prompt is computed, not read
-    assert outcome.finished_at == (11.0 + 12.0 + 13.0 + 14.0,)
+    outcome = replay([Request(0, 10, 5), Request(100, 10, 5)], step_time=StepTime(context=1.0))
+    assert outcome.first_token_at == (0.0, 100.0)  # a prompt is computed, not read
+    assert outcome.finished_at == (11.0 + 12.0 + 13.0 + 14.0, 100.0 + 11.0 + 12.0 + 13.0 + 14.0)
 
 
 class StepByStep(Replay):
@@ -50,8 +50,10 @@ def test_jumps_pass_the_same_time_as_step_by_step(load):
 
 
 def test_a_prompt_longer_than_the_budget_takes_several_steps():
-    outcome = replay([Request(0, 150, 1)], step_time=StepTime(base=1.0))
+    outcome = replay([Request(0, 150, 3)], step_time=StepTime(base=1.0))
     assert outcome.first_token_at == (3.0,)
+    # of these only the last gives a token
+    assert replay([Request(0, 150, 3)], step_time=StepTime(generated=1.0)).finished_at == (3.0,)
 
 
 def test_the_request_admitted_last_is_preempted_and_computed_again():
@@ -63,6 +65,12 @@ def test_the_request_admitted_last_is_preempted_and_computed_again():
     # its tail was taken for the survivor's growth; the head of its prompt was still there
     assert lost.recomputed_tokens == 4
     assert outcome.computed_tokens == 2 * (8 + 5) + 4
+    assert [cause for cause, _ in outcome.waiting] == ["pool"]
+
+
+def test_whoever_fits_to_the_last_block_is_admitted_and_ends():
+    assert replay([Request(0, 8, 1)] * 2, settings(blocks=4)).started_at == (0.0, 0.0)
+    assert not replay([Request(0, 8, 5)] * 2, settings(blocks=6)).preemptions
 
 
 def test_without_caching_all_is_computed_again():
@@ -73,6 +81,9 @@ def test_without_caching_all_is_computed_again():
 def test_a_shared_prefix_is_computed_once():
     requests = [Request(0, 12, 2, shared_blocks=2), Request(50, 12, 2, shared_blocks=2)]
     assert replay(requests).first_hit_tokens == 8
+    # of a block that is known in part nobody knows that it is the same
+    begun = Content.of((1, 2), 4).until(6)
+    assert replay([Request(0, 12, 2, content=begun), Request(50, 12, 2, content=begun)]).first_hit_tokens == 4
 
 
 def test_slots_are_a_limit_of_their_own():
@@ -87,7 +98,7 @@ def test_a_client_with_a_limit_sends_the_next_request_when_one_ends():
 
 
 def test_a_request_that_never_fits_is_refused():
-    outcome = replay([Request(0, 500, 1), Request(0, 4, 1)])
+    outcome = replay([Request(0, 200, 201), Request(0, 200, 200)])
     assert outcome.finished_at[0] is None
     assert outcome.finished_at[1] is not None
 
@@ -111,6 +122,7 @@ def test_every_request_ends_and_every_token_is_accounted_for(lengths, blocks, mu
     outcome = player.run()
     assert all(each is not None for each in outcome.finished_at)
     assert player.pool.free_blocks == blocks
+    assert sum(count for _, count in outcome.token_gaps) == sum(each.output_tokens - 1 for each in requests)
     if must_fit:
         useful = sum(each.prompt_tokens + each.output_tokens - 1 for each in requests) - outcome.first_hit_tokens
         assert outcome.computed_tokens == useful + outcome.recomputed_tokens
