@@ -104,7 +104,6 @@ lives as (
 smoothed as (
     select
         *,
-        sum(queried_tokens) over near as near_queried_tokens,
         sum(first_tokens) over near as near_lookups,
         ratio(sum(hit_tokens) over near, sum(queried_tokens) over near) as hit_ratio,
         ratio(sum(restored_tokens) over near, sum(queried_tokens) over near) as restored_ratio,

@@ -28,13 +28,16 @@ def counted(sql, *intervals):
 
 def test_the_best_before_is_of_ten_lookups_and_ends_with_the_engine_s_life(sql):
     """Ratios are of an interval and the two before it; the third is the first that ten lookups stand behind."""
-    looked_up = "prefix_queries pod=a 70\nprefix_queries pod=b 30\nprefix_hits pod=a {}\nttft_s_count - {}\n"
+    looked_up = "prefix_queries pod=a 70\nprefix_queries pod=b 30\nprefix_hits pod=a {}\nttft_s_count pod=a {}\n"
+    computed = "prompt_tokens_by_source pod={},source=local_compute {}\n"
     counted(
         sql,
         looked_up.format(80, 4)
         + "prefix_hits pod=b 10\n"
-        + "prompt_tokens_by_source source=local_compute 10\nprompt_tokens_by_source source=other 90",
-        looked_up.format(60, 4) + "generation_tokens - 7",
+        + computed.format("a", 6)
+        + computed.format("b", 4)
+        + "prompt_tokens_by_source source=other 90",
+        looked_up.format(60, 3) + "ttft_s_count pod=b 1\ngeneration_tokens pod=a 4\ngeneration_tokens pod=b 3",
         looked_up.format(60, 2) + "prompt_tokens - 30\ngeneration_tokens - 50",
         looked_up.format(0, 3) + "prompt_tokens - 1\ngeneration_tokens source=local_compute 2",
         looked_up.format(20, 6),
@@ -64,13 +67,14 @@ def test_where_an_engine_counts_prompts_and_what_of_them_was_cached_these_are_th
         + cached.format("device", 600)
         + cached.format("host", 100)
         + cached.format("total", 700),
-        "prompt_tokens - 100",
+        "prompt_tokens - 100\n" + cached.format("device", 30),
     )
     assert (
         sql.rows("core.prefix_intervals")
         == """
         interval_end  queried_tokens  hit_tokens  written_tokens
         12:01:00      1000            700         300
+        12:02:00      100             30          370
         """
     )
 
@@ -139,7 +143,9 @@ def test_behind_a_connector_what_is_stored_again_may_have_been_loaded(sql):
     )
 
 
-HITS = "prefix_queries - 500\nexternal_prefix_hits - 300\n"
+HITS = "prefix_queries - 500\nexternal_prefix_hits pod=a 200\nexternal_prefix_hits pod=b 100\n"
+FROM = "prompt_tokens_cached_by_source source={} {}\n"
+LOADED = "tier_restored_tokens {},rank={} {}\n"
 
 
 @pytest.mark.parametrize(
@@ -153,10 +159,17 @@ HITS = "prefix_queries - 500\nexternal_prefix_hits - 300\n"
         ("vllm  OwnConnector", HITS, 10, "160"),
         ("vllm  OffloadingConnector", HITS, 0, "0"),
         ("vllm  OwnConnector", HITS, 30, "300"),
-        ("vllm  NixlConnector", HITS + "prompt_tokens_cached_by_source source=host 70", None, "70"),
-        ("vllm  OffloadingConnector", HITS + "prompt_tokens_cached_by_source source=p2p 280", None, "20"),
+        ("vllm  NixlConnector", HITS + FROM.format("host", 40) + FROM.format("disk", 30), None, "70"),
+        ("vllm  OffloadingConnector", HITS + FROM.format("host", 0), None, "300"),
+        ("vllm  OffloadingConnector", HITS + FROM.format("p2p", 280), None, "20"),
         ("vllm  OffloadingConnector", "prefix_queries - 500", None, "-"),
-        ("sglang  -", "prefix_queries - 500\ntier_restored_tokens pool=kv 40\ntier_restored_tokens pool=mamba 40", None, "40"),
+        (
+            "sglang  -",
+            "prefix_queries - 500\n"
+            + "".join(LOADED.format(*each) for each in (("pool=kv", 0, 25), ("pool=kv", 1, 15), ("pool=mamba", 0, 40))),
+            None,
+            "40",
+        ),
         ("vllm  -", "prefix_queries - 500\ntier_restored_tokens - 40", None, "-"),
     ],
 )
@@ -177,13 +190,16 @@ def test_what_a_tier_gave_back_counts_where_this_engine_had_it_before(sql, engin
 
 
 def test_what_a_tier_gave_back_was_not_missed(sql):
-    found = "prefix_queries - 100\nprefix_hits - 90\nttft_s_count - 10\n"
-    counted(sql, found, "prefix_queries - 100\nprefix_hits - 10\nexternal_prefix_hits - 60\nttft_s_count - 10")
+    """Of the lookups of three intervals it gave back 130 of 300."""
+    lookups = "prefix_queries - 100\nttft_s_count - 10\nprefix_hits - {}\n"
+    given_back = "prompt_tokens_cached_by_source source=host {0}\nexternal_prefix_hits - {0}"
+    counted(sql, lookups.format(90), lookups.format(10) + given_back.format(60), lookups.format(10) + given_back.format(70))
     assert (
         sql.rows("core.prefix_intervals")
         == """
-        interval_end  best_hit_ratio  missed_tokens
-        12:01:00      -               -
-        12:02:00      0.9             20
+        interval_end  best_hit_ratio  missed_tokens  restored_ratio
+        12:01:00      -               -              -
+        12:02:00      0.9             20             0.30
+        12:03:00      0.9             10             0.43
         """
     )
