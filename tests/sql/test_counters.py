@@ -206,6 +206,7 @@ def test_waits_are_shared_out_over_their_causes_by_who_waited(sql):
         0       queue_s_sum  -       12:00:00        12:00:15      50     false
         0       queue_s_sum  -       12:00:15        12:00:30      70     false
         0       preemptions  -       12:00:15        12:00:30      70     false
+        1       preemptions  -       12:00:15        12:00:30      70     false
         """,
     )
     sql.given(

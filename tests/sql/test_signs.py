@@ -184,6 +184,7 @@ def test_a_client_is_the_limit_where_it_holds_back_what_the_engine_had_room_for(
     """By its own schedule: a closed loop is meant to send as answers come, and behind a full engine the queue is the engine's."""
     states = {
         "a": "3  0  0.5",
+        "calm": "3  0  0.5",
         "closed": "3  0  0.5",
         "slots": "4  0  0.5",
         "queue": "3  1  0.5",
@@ -219,6 +220,7 @@ def test_a_client_is_the_limit_where_it_holds_back_what_the_engine_had_room_for(
         == """
         engine  verdict         sign_start  sign_end  weight
         a       client_limited  12:00:05    12:00:09  4
+        calm    client_limited  12:00:05    12:00:09  4
         """
     )
 
