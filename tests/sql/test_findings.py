@@ -7,12 +7,15 @@ import re
 
 import pytest
 
+from tests.typed_tables import Sql
+
 PLACE = {"engine": "0", "window_start": "12:00:00", "window_end": "12:01:40", "peak_at": "12:00:00"}
 
 
 @pytest.fixture
-def sql(alone):
-    return alone
+def sql(tmp_path):
+    """What a test does not give is empty; the findings of each kind are made."""
+    return Sql(tmp_path, is_made=lambda table: table.startswith("advice.findings_of_"))
 
 
 def spells(sql, *rows):

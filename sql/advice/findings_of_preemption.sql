@@ -1,0 +1,101 @@
+-- What each spell of preemption amounts to: who was interrupted, what was repeated.
+--
+-- grain: engine, verdict, window_start
+-- column: engine           | Engine.
+-- column: verdict          | What happened.
+-- column: window_start     | When it began.
+-- column: window_end       | When it was last seen.
+-- column: peak_at          | When it was worst.
+-- column: severity         | As felt or paid, on the scale of all verdicts; not rounded, and not held to its ends.
+-- column: confidence       | 0 to 1.
+-- column: summary          | One sentence.
+-- column: evidence         | Sentences that speak for it.
+-- column: evidence_against | Sentences that speak against it, or bound it.
+-- column: missing          | What would settle it next time.
+with repeated as (
+    select engine, tokens_low, tokens_best, tokens_high, share_low, share_best, share_high, told_by
+    from marts.waste
+    where kind = 'preemption_recompute'
+),
+
+-- vLLM V0 can move what it preempts to host memory
+swaps as (
+    select engine, max(requests) as requests
+    from (
+        select engine, value as requests
+        from staging.metric_samples
+        inner join signals() as signals using (name)
+        where signals.signal = 'swapped' and within_window(sampled_at)
+        union all
+        select engine, swapped from staging.engine_samples
+    )
+    group by engine
+),
+
+preemption as (
+    select
+        facts.engine,
+        facts.verdict,
+        facts.window_start,
+        facts.window_end,
+        facts.peak_at,
+        preemption_severity(
+            -- a log does not count requests: those in the house at its fullest are the fewest there can have been
+            ratio(facts.weight, greatest(coalesce(facts.first_tokens, facts.max_running + facts.max_waiting, recorded.requests), 1)),
+            repeated.share_best * ratio(facts.weight, sum(facts.weight) over (partition by facts.engine))
+        ) as severity,
+        0.97 as confidence,
+        format(
+            '{} preemptions in {}: running requests lost their KV blocks because the pool was full{}.',
+            round(facts.weight)::bigint,
+            spoken_duration(seconds_between(facts.window_start, facts.window_end)),
+            case
+                when facts.paused_requests > 0 then format(
+                    '; {} of the answers seen paused, the longest for {}', facts.paused_requests, spoken_duration(facts.longest_pause_s)
+                )
+                else ''
+            end
+        ) as summary,
+        sentences([
+            format('The engine counted {} preemptions.', round(facts.weight)::bigint),
+            format('KV usage reached {:.0f} % with {:.0f} requests running on average.', 100 * facts.max_kv_usage_ratio, facts.mean_running),
+            format(
+                'Over the run {} tokens were processed again (between {} and {}): {:.0f} % of all tokens computed. Told by {}.',
+                spoken_count(repeated.tokens_best), spoken_count(repeated.tokens_low), spoken_count(repeated.tokens_high),
+                100 * repeated.share_best, repeated.told_by
+            ),
+            format('{:.2f} preemptions per request that got its first token.', ratio(facts.weight, facts.first_tokens)),
+            format('Client streams stood still for {:.1f} s in all.', facts.paused_s),
+            case
+                when facts.max_waiting > 0 then format(
+                    'Who is preempted waits to run again in the same queue as new requests: it held up to {} meanwhile.',
+                    facts.max_waiting
+                )
+            end,
+            case
+                when swaps.requests > 0 then format(
+                    'Up to {:.0f} requests at once lay swapped out in host memory: moved there and back, not computed again.', swaps.requests
+                )
+            end,
+        ]) as evidence,
+        sentences([
+            case
+                when ratio(facts.weight, facts.first_tokens) < 0.1
+                    then format('Only {:.0f} % of requests were hit: mild.', 100 * ratio(facts.weight, facts.first_tokens))
+            end,
+        ]) as evidence_against,
+        sentences([
+            case when repeated.tokens_best is null then to_tell_repeated_tokens(engines.engine_kind, engines.engine_generation) end,
+            case when facts.paused_requests is null then to_tell_whose_answers_paused(engines.engine_kind) end,
+        ]) as missing,
+    from marts.spell_facts as facts
+    left join core.engines using (engine)
+    left join repeated using (engine)
+    left join swaps using (engine)
+    left join (select engine, count(*) as requests from core.requests group by engine) as recorded using (engine)
+    where facts.verdict = 'preemption'
+)
+
+select engine, verdict, window_start, window_end, peak_at, severity, confidence, summary, evidence, evidence_against, missing,
+from preemption
+order by engine, verdict, window_start

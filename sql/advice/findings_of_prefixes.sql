@@ -1,0 +1,141 @@
+-- What each spell of prefixes that had left the pool amounts to: computed again, or loaded from a tier behind it.
+--
+-- grain: engine, verdict, window_start
+-- column: engine           | Engine.
+-- column: verdict          | What happened.
+-- column: window_start     | When it began.
+-- column: window_end       | When it was last seen.
+-- column: peak_at          | When it was worst.
+-- column: severity         | As felt or paid, on the scale of all verdicts; not rounded, and not held to its ends.
+-- column: confidence       | 0 to 1.
+-- column: summary          | One sentence.
+-- column: evidence         | Sentences that speak for it.
+-- column: evidence_against | Sentences that speak against it, or bound it.
+-- column: missing          | What would settle it next time.
+with refilled as (
+    select engine, tokens_low, tokens_best, tokens_high, share_best, method, told_by
+    from marts.waste
+    where kind = 'prefix_refill'
+),
+
+-- what the engine's own samples of blocks, and its questions to a tier, say of an evicted prefix
+evidenced as (
+    select
+        engine,
+        ratio(
+            sum(delta) filter (where signal = 'block_idle_before_evict_s_sum'), sum(delta) filter (where signal = 'block_idle_before_evict_s_count')
+        ) as idle_s,
+        sum(delta) filter (where signal = 'evicted_tokens') as evicted_tokens,
+        sum(delta) filter (where signal = 'external_prefix_queries') as tier_queried_tokens,
+        sum(delta) filter (where signal = 'external_prefix_hits') as tier_hit_tokens,
+    from core.counter_intervals
+    where signal in (
+        'block_idle_before_evict_s_sum', 'block_idle_before_evict_s_count', 'evicted_tokens', 'external_prefix_queries', 'external_prefix_hits'
+    )
+    group by engine
+),
+
+eviction as (
+    select
+        facts.engine,
+        facts.verdict,
+        facts.window_start,
+        facts.window_end,
+        facts.peak_at,
+        100
+        * sqrt(clamp(
+            -- KV events say how much of what was missed had been there before; without them it is taken to be all
+            coalesce(least(1, ratio(refilled.tokens_best, sum(facts.missed_tokens) over (partition by facts.engine))), 1)
+            * ratio(facts.missed_tokens, facts.queried_tokens),
+            0,
+            1
+        ))
+        -- where requests are preempted the cache goes first: the same shortage, named by its worse half
+        * case when interrupted.preemptions > 0 then 0.3 else 1 end as severity,
+        case when refilled.method like 'kv_events%' then 0.95 else 0.65 end as confidence,
+        format(
+            'Reusable prefix blocks were reclaimed before they were asked for again: {:.0f} % of looked-up prompt tokens were found{}.',
+            100 * ratio(facts.hit_tokens, facts.queried_tokens),
+            coalesce(format(', {:.0f} % before', 100 * facts.best_hit_ratio), '')
+        ) as summary,
+        sentences([
+            format('{} prompt tokens that used to be found in the prefix cache were computed.', spoken_count(facts.missed_tokens)),
+            format('Active requests held at most {:.0f} % of the pool: the rest was cache, and it was written over.', 100 * facts.max_kv_usage_ratio),
+            format('{} tokens of blocks removed earlier were stored again over the run, told by {}.', spoken_count(refilled.tokens_best), refilled.told_by),
+            format('The engine counted {} tokens of blocks that it reclaimed over the run.', spoken_count(nullif(evidenced.evicted_tokens, 0))),
+            format('Reclaimed blocks had lain idle for {} on average.', spoken_duration(evidenced.idle_s)),
+            case when facts.preemptions = 0 then 'No preemption was counted.' end,
+        ]) as evidence,
+        sentences([
+            case when refilled.method is distinct from 'kv_events' then 'From counters alone, prompts that share nothing look the same as evicted ones.' end,
+            case when interrupted.preemptions > 0 then 'Requests were preempted in the same time: what they hold again is not cache.' end,
+            case
+                when evidenced.tier_queried_tokens > 0 then format(
+                    'A tier behind the pool was asked for {} tokens over the run and had {} of them.',
+                    spoken_count(evidenced.tier_queried_tokens), if(evidenced.tier_hit_tokens > 0, spoken_count(evidenced.tier_hit_tokens), 'none')
+                )
+            end,
+        ]) as evidence_against,
+        sentences([
+            case when refilled.method is distinct from 'kv_events' then to_tell_evicted_from_new(engines.engine_kind, engines.engine_generation) end,
+        ]) as missing,
+    from marts.spell_facts as facts
+    left join core.engines using (engine)
+    left join refilled using (engine)
+    left join evidenced using (engine)
+    left join lateral (
+        select sum(preempted.weight) as preemptions
+        from marts.spell_facts as preempted
+        where preempted.verdict = 'preemption'
+            and preempted.engine = facts.engine
+            and preempted.window_start <= facts.window_end
+            and preempted.window_end >= facts.window_start
+    ) as interrupted on true
+    where facts.verdict = 'prefix_eviction'
+        and facts.first_tokens >= 20 -- a hit ratio over fewer prompts is off by a quarter or more by chance
+),
+
+-- the time of transfers is told by few tiers; tokens moved are cheaper than tokens computed, so without it their share is a remark
+offload as (
+    select
+        facts.engine,
+        facts.verdict,
+        facts.window_start,
+        facts.window_end,
+        facts.peak_at,
+        15 * sqrt(clamp(coalesce(ratio(facts.restored_tokens, facts.queried_tokens), tiers.restored_share), 0, 1)) as severity,
+        case when facts.restored_tokens is not null then 0.8 else 0.6 end as confidence,
+        format(
+            'The KV pool does not hold the prefixes that come back: {} were loaded from a tier behind it{}.',
+            coalesce(
+                format('{:.0f} % of looked-up prompt tokens', 100 * ratio(facts.restored_tokens, facts.queried_tokens)),
+                format('{} prompt tokens', spoken_count(facts.weight))
+            ),
+            coalesce(format(', {:.0f} % were found in it', 100 * ratio(facts.hit_tokens, facts.queried_tokens)), '')
+        ) as summary,
+        sentences([
+            format('{} prompt tokens were in this pool before, left it, and came back: moved, and not computed again.', spoken_count(facts.weight)),
+            format('The pool holds {} tokens.', spoken_count(engines.kv_capacity_tokens)),
+            format('The tier lost {} tokens for want of room of its own.', spoken_count(nullif(tiers.dropped_tokens, 0))),
+        ]) as evidence,
+        ['Each token that came back was one less to compute: the tier does its work.'] as evidence_against,
+        ['What the transfers cost: keep the clients'' per-request results with the tier on, and with it off.'] as missing,
+    from marts.spell_facts as facts
+    left join core.engines using (engine)
+    left join (
+        select
+            engine,
+            sum(dropped_tokens) as dropped_tokens,
+            max(ratio(restored_tokens, restored_tokens + stored_tokens)) as restored_share,
+        from core.tier_restores
+        group by engine
+    ) as tiers using (engine)
+    where facts.verdict = 'offload_pressure'
+)
+
+select engine, verdict, window_start, window_end, peak_at, severity, confidence, summary, evidence, evidence_against, missing,
+from (
+    from eviction
+    union all by name from offload
+)
+order by engine, verdict, window_start

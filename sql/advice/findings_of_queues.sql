@@ -1,0 +1,171 @@
+-- What each spell of waiting amounts to: for what requests waited, and what failed instead.
+--
+-- grain: engine, verdict, window_start
+-- column: engine           | Engine.
+-- column: verdict          | What happened.
+-- column: window_start     | When it began.
+-- column: window_end       | When it was last seen.
+-- column: peak_at          | When it was worst.
+-- column: severity         | As felt or paid, on the scale of all verdicts; not rounded, and not held to its ends.
+-- column: confidence       | 0 to 1.
+-- column: summary          | One sentence.
+-- column: evidence         | Sentences that speak for it.
+-- column: evidence_against | Sentences that speak against it, or bound it.
+-- column: missing          | What would settle it next time.
+with facts as (
+    select
+        facts.*,
+        engines.max_num_seqs,
+        engines.max_num_seqs_source,
+        engines.kv_capacity_tokens,
+        engines.engine_kind,
+        coalesce(slots.setting, 'max_num_seqs') as slots_setting,
+        seconds_between(facts.window_start, facts.window_end) as window_s,
+        facts.seconds = 0 as is_instant, -- one sample alone showed it
+        ratio(facts.mean_waiting, facts.mean_waiting + facts.mean_running) as waiting_share,
+    from marts.spell_facts as facts
+    left join core.engines using (engine)
+    left join engine_settings_known() as slots on slots.lever = 'more_sequences' and slots.engine_kind = engines.engine_kind
+    where facts.verdict like 'queue%'
+),
+
+-- requests that did not wait but failed, because nothing could be freed for them
+failed as (
+    select
+        facts.engine,
+        facts.verdict,
+        facts.window_start,
+        sum(failures.requests) as requests,
+        any_value(failures.of_requests) as of_requests,
+    from facts
+    inner join core.failed_requests as failures
+        on failures.engine = facts.engine
+        and failures.failed_at between facts.window_start and facts.window_end
+    where facts.verdict = 'queue_kv_capacity'
+    group by all
+),
+
+failing as (
+    select
+        failed.engine,
+        failed.verdict,
+        facts.window_start,
+        facts.window_end,
+        facts.peak_at,
+        -- a lost answer is the worst a user can get
+        100 * (0.6 + 0.4 * clamp(coalesce(ratio(failed.requests, failed.of_requests), 0), 0, 1)) as severity,
+        0.97 as confidence,
+        format(
+            '{}{} requests FAILED for lack of KV cache in {}: nothing could be freed for them.',
+            failed.requests,
+            coalesce(format(' of {}', failed.of_requests), ''),
+            spoken_duration(facts.window_s)
+        ) as summary,
+        sentences([
+            'The server''s log says of each that the context size, which all running requests share, was exceeded.',
+            format('{} requests ran at most; the pool holds {} tokens for them.', facts.max_running, spoken_count(facts.kv_capacity_tokens)),
+            case
+                when facts.engine_kind = 'llamacpp'
+                    then 'llama.cpp has no preemption: a full pool fails every request that runs, and no metric of it counts them.'
+            end,
+        ]) as evidence,
+        []::varchar[] as evidence_against,
+        []::varchar[] as missing,
+    from failed
+    inner join facts using (engine, verdict, window_start)
+),
+
+queueing as (
+    select
+        facts.engine,
+        facts.verdict,
+        facts.window_start,
+        facts.window_end,
+        facts.peak_at,
+        coalesce(
+            delay_severity(ratio(facts.queued_s, facts.queued_requests), ratio(facts.queued_s, facts.e2e_s)),
+            -- no histogram: by how many of those in the house wait, and for how long they have
+            case
+                when facts.is_instant then instant_severity(facts.waiting_share)
+                else delay_severity(facts.seconds / 10, facts.waiting_share)
+            end
+        ) as severity,
+        case facts.verdict
+            when 'queue_max_num_seqs' then case facts.max_num_seqs_source when 'argument' then 0.95 else 0.75 end
+            when 'queue_kv_capacity' then 0.9
+            when 'queue_deferred' then 0.9
+            when 'queue_token_budget' then 0.7
+            else 0.5
+        end * case when facts.is_instant then 0.5 else 1 end as confidence,
+        case facts.verdict
+            when 'queue_max_num_seqs' then 'one of the ' || coalesce(facts.max_num_seqs::varchar, '') || format(' batch slots ({})', facts.slots_setting)
+            when 'queue_kv_capacity' then 'room in the KV pool'
+            when 'queue_token_budget' then 'a share of the step''s token budget (max_num_batched_tokens)'
+            when 'queue_deferred' then 'something other than capacity (a LoRA slot, remote KV or a grammar)'
+            else 'a cause the inputs do not tell'
+        end
+        || case when facts.verdict = 'queue_max_num_seqs' and facts.max_kv_usage_ratio < 0.8 then ' while the KV pool had room' else '' end as waited_for,
+        case
+            when facts.is_instant then format(
+                'At the one instant seen, {:.0f} requests waited for {}, beside {:.0f} running.',
+                facts.mean_waiting, waited_for, facts.mean_running
+            )
+            else format(
+                'Requests waited for {}: {:.0f} on average beside {:.0f} running, for {}{}.',
+                waited_for,
+                facts.mean_waiting,
+                facts.mean_running,
+                spoken_duration(facts.seconds),
+                case
+                    when facts.verdict = 'queue_kv_capacity' and round(facts.preemptions) > 0
+                        then format('; {:.0f} of them had been running and waited to run again', facts.preemptions)
+                    else ''
+                end
+            )
+        end as summary,
+        sentences([
+            case when not facts.is_instant then format('Up to {} requests waited; {} ran at most.', facts.max_waiting, facts.max_running) end,
+            case
+                when facts.is_instant then format('KV usage was {:.0f} %.', 100 * facts.max_kv_usage_ratio)
+                else format('KV usage between samples was {:.0f} % on average, {:.0f} % at most.', 100 * facts.mean_kv_usage_ratio, 100 * facts.max_kv_usage_ratio)
+            end,
+            case facts.max_num_seqs_source
+                when 'argument' then format('{} is {} (the engine''s own arguments).', facts.slots_setting, facts.max_num_seqs)
+                when 'inferred' then format('The running count stays at {}: taken for {}, which no input states.', facts.max_num_seqs, facts.slots_setting)
+            end,
+            format(
+                'Requests that ended in this time had waited {:.2f} s each before their first run, {:.0f} % of their whole latency.',
+                ratio(facts.queued_s, facts.queued_requests), 100 * ratio(facts.queued_s, facts.e2e_s)
+            ),
+            case
+                when facts.verdict = 'queue_unknown' and facts.engine_kind in ('sglang', 'tensorrt_llm') and facts.max_kv_usage_ratio < 0.9
+                    then 'The pool had room: this engine admits by what a request may still generate (max_tokens), and so reserves more than is used.'
+            end,
+            case when facts.preemptions = 0 and facts.verdict = 'queue_kv_capacity' then 'No preemption was counted: the pool is full, but nobody who ran was stopped.' end,
+        ]) as evidence,
+        sentences([
+            case when facts.is_instant then only_an_instant() end,
+            case when facts.verdict = 'queue_kv_capacity' and facts.preemptions > 0 then format('{:.0f} of the waiting were preempted requests, waiting again.', facts.preemptions) end,
+            case when facts.verdict = 'queue_token_budget' then 'Token-budget waits are told by exclusion: slots and pool had room and prompts were being worked off.' end,
+        ]) as evidence_against,
+        sentences([
+            case
+                when facts.is_instant then a_second_look()
+                when facts.queued_requests is not null then null
+                when facts.engine_kind = 'sglang' then 'How long each request waited, first and again: --export-metrics-to-file.'
+                when facts.engine_kind = 'llamacpp' then 'How long each request waited: llama.cpp says so nowhere; keep the clients'' results.'
+                when coalesce(facts.engine_kind, 'vllm') = 'vllm' then 'How long each request waited: scrape /metrics (vllm:request_queue_time_seconds).'
+                else 'How long each request waited: scrape /metrics, and keep the clients'' results.'
+            end,
+            case when facts.verdict = 'queue_unknown' and facts.max_num_seqs is null then format('The value of {}: keep the engine''s start-up lines.', facts.slots_setting) end,
+        ]) as missing,
+    from facts
+    anti join failed using (engine, verdict, window_start)
+)
+
+select engine, verdict, window_start, window_end, peak_at, severity, confidence, summary, evidence, evidence_against, missing,
+from (
+    from failing
+    union all by name from queueing
+)
+order by engine, verdict, window_start
