@@ -31,6 +31,7 @@ _COUNTS = {
     "num_used_tokens": "kv_used_tokens",
     "num_waiting_uncached_tokens": "waiting_tokens",
 }
+_MEMORY = {"weight": "weights_gib", "kvcache": "kv_cache_memory_gib"}  # in units of 2^30 bytes, as in the log
 
 
 def parse(source: Source, sink: Sink) -> Account:
@@ -60,8 +61,17 @@ def _rows_of(value: object) -> Iterator[Row]:
     elif isinstance(value, dict) and ("loads" in value or "num_running_reqs" in value):
         yield from _loads(value)
     elif isinstance(value, dict):
-        for key, text in kept(value).items():
+        for key, text in (kept(value) | _memory(value.get("internal_states"))).items():
             yield "engine_config", {"key": key, "value_text": text}
+
+
+def _memory(states: object) -> dict[str, str]:
+    """Memory of one GPU, from the first rank that tells it: {"weight": 15.063, "kvcache": 8.5, "token_capacity": 185897, …}."""
+    for state in states if isinstance(states, list) else []:
+        told = state.get("memory_usage") if isinstance(state, dict) else None
+        if isinstance(told, dict):
+            return {key: str(told[name]) for name, key in _MEMORY.items() if isinstance(told.get(name), (int, float))}
+    return {}
 
 
 def _loads(answer: dict[str, Any]) -> Iterator[Row]:

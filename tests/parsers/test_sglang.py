@@ -226,6 +226,22 @@ def test_loads_are_samples_on_absolute_time():
         assert read(API, text).table("engine_samples", columns) == cells("1 4 3 357 176 0.4")
 
 
+def test_the_server_says_its_settings_and_memory():
+    memory = {"weight": 15.063, "kvcache": 8.5, "token_capacity": 185_897, "graph": {"decode": 0.6}}
+    info = {
+        "model_path": "/m",
+        "mem_fraction_static": 0.85,
+        "api_key": "secret",
+        "internal_states": [None, {"memory_usage": memory}],
+    }
+    assert read(API, json.dumps(info)).table("engine_config", "key value_text") == cells("""
+        model                   /m
+        gpu_memory_utilization  0.85
+        weights_gib             15.063
+        kv_cache_memory_gib     8.5
+    """)
+
+
 def test_kv_events_are_the_same_in_both_encodings():
     stored = {
         "type": "BlockStored",
