@@ -1,4 +1,4 @@
-"""What-if: step times found again, clients told apart, a known engine foretold under other settings, and what is refused."""
+"""What-if: clients told apart, a known engine foretold under other settings, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from random import Random
 
 import duckdb
 import polars as pl
@@ -15,7 +14,6 @@ import pytest
 
 from pipelines import cli, cli_whatif
 from pipelines.replay import recorded, sglang
-from pipelines.replay.calibration import Evidence, Stretch, calibrate, fit
 from pipelines.replay.effects import _too_much
 from pipelines.replay.engine import Request, StepTime
 from pipelines.replay.engines import LEVERS, MODELS
@@ -35,82 +33,6 @@ from tests.whatif_runs import STEP_TIME, engine, recording, records, requests, s
 def pressed() -> WhatIf:
     """A closed client whose requests need more than the pool: it preempts."""
     return WhatIf.of(recording(requests(150), engine(), 28))
-
-
-# step time
-
-
-def test_step_time_is_found_again_through_noise_and_outages():
-    rng = Random(3)
-    stretches = []
-    for _ in range(400):
-        steps, running, prompt = rng.randint(4, 16), rng.randint(1, 40), rng.choice((0, 0, rng.randint(50, 2000)))
-        generated = steps * running
-        seconds = STEP_TIME.base * steps + STEP_TIME.computed * (prompt + generated) + STEP_TIME.generated * generated
-        outage = 0.7 if rng.random() < 0.05 else 0.0
-        stretches.append(Stretch(steps, seconds * rng.uniform(0.9, 1.1) + outage, prompt, generated))
-    found, residual = fit(stretches)
-    assert found.base == pytest.approx(STEP_TIME.base, rel=0.1)
-    assert found.computed == pytest.approx(STEP_TIME.computed, rel=0.1)
-    assert found.generated == pytest.approx(STEP_TIME.generated, rel=0.1)
-    assert residual < 0.1
-
-
-LONG = StepTime(base=0.004, computed=0.00004, generated=0.0001, context=0.0000003)
-
-
-def evidence(*, between: float = 0.0, lines: bool = False, chunks: bool = True) -> Evidence:
-    """Four rounds of answers to prompts of 100 to 4,000 tokens, in each some more of them at once: as the client reads them, and
-    as iteration lines. `between` passes after each step, and no line tells it.
-    """
-    rng, now, stream = Random(5), 0.0, 0
-    chunk_rows, step_rows, written = [], [], []
-    for at_once in (2, 5, 9, 4):
-        answers = [(stream + i, rng.randint(100, 4000), rng.randint(60, 200)) for i in range(at_once)]
-        stream += at_once
-        last, began = dict.fromkeys((each for each, _, _ in answers), now), now
-        for step in range(max(output for _, _, output in answers)):
-            under_way = [each for each in answers if step < each[2]]
-            prompts = sum(prompt for _, prompt, _ in under_way) if step == 0 else 0
-            context = sum(prompt + step for _, prompt, _ in under_way) if step else 0
-            decoded = len(under_way) if step else 0
-            seconds = LONG.of(prompts or decoded, len(under_way), context)
-            now += seconds + between
-            step_rows.append((prompts, decoded, seconds))
-            for name, prompt, output in under_way:
-                chunk_rows.append((name, step, now - last[name], now, float(prompt), 1.0))
-                last[name] = now
-                if step == output - 1:
-                    written.append(Record(began, next(row[3] for row in chunk_rows if row[:2] == (name, 0)), now, prompt, output))
-    of_chunk = {"stream": pl.Int64, "chunk_index": pl.Int64, "gap_s": pl.Float64, "at_s": pl.Float64, "prompt_tokens": pl.Float64}
-    read = pl.DataFrame(chunk_rows if chunks else [], {**of_chunk, "tokens_per_chunk": pl.Float64}, orient="row")
-    no_pauses = pl.DataFrame(schema={"stream": pl.Int64, "chunk_index": pl.Int64, "is_resume": pl.Boolean})
-    steps = pl.DataFrame(step_rows if lines else [], ["prompt_tokens", "generated_tokens", "seconds"], orient="row")
-    return Evidence(written, read, no_pauses, steps, computed_share=1.0, resumed_share=1.0)
-
-
-@pytest.mark.parametrize(
-    ("given", "method", "within"),
-    [
-        (evidence(), "gaps between tokens", 0.02),
-        (evidence(between=0.002, lines=True), "iteration lines", 0.05),
-        (evidence(chunks=False), "time per token of whole requests", 0.1),
-    ],
-)
-def test_what_a_step_takes_for_the_context_it_reads_is_told_from_its_own_part(given, method, within):
-    found = calibrate(given)
-    assert found is not None
-    assert found.method == method
-    between = 0.002 if method == "iteration lines" else 0.0  # passes from step to step too, and only the gaps tell it
-    for running, context in ((2, 1_000), (4, 16_000), (9, 2_000), (9, 36_000)):
-        true = LONG.of(running, running, context) + between
-        assert found.step_time.of(running, running, context) == pytest.approx(true, rel=within)
-
-
-def test_no_part_of_a_step_takes_less_than_nothing():
-    shrinking = [Stretch(10, 1.0 - 0.01 * running, 0, 10 * running) for running in range(1, 50)]
-    found, _ = fit(shrinking)
-    assert min(vars(found).values()) >= 0
 
 
 # clients
