@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.build import EXECUTORS
-from pipelines.cli import FAIL_ON_SEVERITY, build_parser
+from pipelines.cli_arguments import build_parser
+from pipelines.cli_commands import FAIL_ON_SEVERITY
 from tests.conftest import PROJECT, SAMPLES
 
 README = (PROJECT / "README.md").read_text()
