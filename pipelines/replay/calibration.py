@@ -36,6 +36,7 @@ ENOUGH = 8  # stretches below which four unknowns are guesses
 SAMPLED = 4_000  # stretches and gaps looked at: more narrow nothing
 REFINEMENTS = 8
 PARTS = 4  # of a step's time
+ROUNDING = 1e-12  # of all squares: a smaller difference is none
 BLOCKS, ALTERNATIVES, SAMPLED_AGAIN = 16, 6, 500
 NOISE_AT = (
     *(each / 40 + 0.0125 for each in range(39)),
@@ -182,15 +183,16 @@ def _least_squares(stretches: Sequence[Stretch], weights: Sequence[float]) -> St
         for each, weight in zip(stretches, weights, strict=True)
     ]
     products = [[sum(row[i] * row[j] * row[-1] for row in rows) for j in range(PARTS + 1)] for i in range(PARTS + 1)]
-    best, least = [0.0] * PARTS, products[PARTS][PARTS]
+    total = products[PARTS][PARTS]
+    best, least = [0.0] * PARTS, total
     for size in range(1, PARTS + 1):
         for chosen in combinations(range(PARTS), size):
             found = _solve([[products[i][j] for j in chosen] for i in chosen], [products[i][PARTS] for i in chosen])
             if found is None or min(found) < 0:
                 continue
             parts = [found[chosen.index(i)] if i in chosen else 0.0 for i in range(PARTS)]
-            left = products[PARTS][PARTS] - sum(parts[i] * products[i][PARTS] for i in range(PARTS))  # at a least-squares point
-            if left < least * (1 - 1e-9):
+            left = total - sum(parts[i] * products[i][PARTS] for i in range(PARTS))  # at a least-squares point
+            if left < least - ROUNDING * total:  # of two that fit alike, the one with fewer parts, or the earlier ones
                 best, least = parts, left
     return StepTime(*best)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import polars as pl
@@ -15,11 +16,13 @@ from pipelines.replay.calibration import (
     Spell,
     Stretch,
     _answers,
+    _iterations,
     _noise,
     _prefills,
     _quantiles,
     _spells,
     _stretches,
+    _thinned,
     _whole_requests,
     calibrate,
     fit,
@@ -94,9 +97,11 @@ def test_what_a_step_takes_for_the_context_it_reads_is_told_from_its_own_part(gi
     found = calibrate(given)
     assert found is not None
     assert found.method == method
+    assert len(found.alternatives) == 6
     for running, context in ((2, 1_000), (4, 16_000), (9, 2_000), (9, 36_000)):
         true = LONG.of(running, running, context) + between
         assert found.step_time.of(running, running, context) == pytest.approx(true, rel=within)
+        assert [each.of(running, running, context) for each in found.alternatives] == pytest.approx([true] * 6, rel=4 * within)
 
 
 def test_no_part_of_a_step_takes_less_than_nothing():
@@ -108,6 +113,12 @@ def test_no_part_of_a_step_takes_less_than_nothing():
 def test_one_part_alone_may_explain_it_all():
     found, residual = fit([Stretch(steps, 0.5 * steps, 0, 0) for steps in range(4, 12)])
     assert (found.base, found.computed, found.generated, found.context, residual) == pytest.approx((0.5, 0, 0, 0, 0))
+
+
+def test_without_prompts_a_token_takes_what_it_takes_to_compute_one():
+    """Whether it is computing or generating that takes the time cannot be told; then a prompt's tokens take as long."""
+    found, _ = fit([Stretch(10, 5 + 0.1 * running, 0, 10 * running) for running in range(1, 50)])
+    assert (found.base, found.computed, found.generated) == pytest.approx((0.5, 0.01, 0))
 
 
 # what was under way
@@ -173,6 +184,22 @@ def test_noise_is_kept_at_quantiles_that_stand_for_as_much_as_lies_around_them()
     assert sum(weight for weight, _ in kept) == pytest.approx(1)
     assert sum(weight * ratio for weight, ratio in kept) == pytest.approx(0.5, abs=1e-3)
     assert _quantiles([]) == ((1.0, 1.0),)
+
+
+def test_iteration_lines_read_the_contexts_of_answers_as_far_as_these():
+    """Lines tell of requests that nobody wrote down: of 32 tokens in two lots, 17 are of the one that somebody did."""
+    written = [Record(0, 0, 16, 100, 17)]
+    lines = pl.DataFrame({"prompt_tokens": [0] * 16, "generated_tokens": [2] * 16, "seconds": [0.1] * 16})
+    given = replace(paused(), records=written, steps=lines)
+    first, second = _iterations(given, Running.of(_answers(written)))
+    assert (first.steps, first.generated_tokens) == (8, 16)
+    assert (first.seconds, first.context_tokens) == pytest.approx((0.8, 8 * (100 + 8 * 17 / 32)))
+    assert second.context_tokens == pytest.approx(8 * (100 + 24 * 17 / 32))
+
+
+def test_of_a_long_run_4000_gaps_are_looked_at_from_all_of_it():
+    kept = _thinned(pl.DataFrame({"gap": range(8_000)}))["gap"]
+    assert (kept.len(), kept[0], kept[-1]) == (4_000, 0, 7_998)
 
 
 def test_whole_requests_tell_a_step_where_they_have_more_than_one_token():
