@@ -60,6 +60,7 @@ def test_the_best_before_is_of_ten_lookups_and_ends_with_the_engine_s_life(sql):
 
 
 def test_where_an_engine_counts_prompts_and_what_of_them_was_cached_these_are_the_lookups(sql):
+    """Without the latter there are none."""
     cached = "cached_prompt_tokens cache_source={} {}\n"
     counted(
         sql,
@@ -68,6 +69,7 @@ def test_where_an_engine_counts_prompts_and_what_of_them_was_cached_these_are_th
         + cached.format("host", 100)
         + cached.format("total", 700),
         "prompt_tokens - 100\n" + cached.format("device", 30),
+        "prompt_tokens - 100",
     )
     assert (
         sql.rows("core.prefix_intervals")
