@@ -13,8 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from parsers.bare_streams import PlacedSink, take_in
 from parsers.source import Account, InputError, Sink, Source, UnrecognisedFormat
-from parsers.wrappers import Chain, PlacedSink, chain_of, take_in, unwrap
+from parsers.wrappers import Chain, chain_of, unwrap
 
 __all__ = [
     "FORMAT_MODULES",

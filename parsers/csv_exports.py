@@ -7,8 +7,8 @@
     @timestamp,@message,@logStream                         CloudWatch Logs Insights
     2026-07-01 12:00:00.123,(APIServer pid=1) INFO 07-01 …,vllm-0
 
-A record may go over several lines. They come newest first, as a rule; `parsers.wrappers` puts them in order. CloudWatch's times
-name no zone and are UTC.
+A record may go over several lines. They come newest first, as a rule; `parsers.bare_streams` puts them in order. The times of
+CloudWatch name no zone and are UTC.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from pathlib import Path
 MEMORY_MB, INPUT_S, LONGEST = 2048, 10, 16_384
 MODULES_OF = {  # whose words are worth trying; a format's own module beside these
     "opened": ("parsers.source",),
-    "detect": ("parsers.wrappers",),
-    "anything": ("parsers.wrappers", "parsers.log_prefix", "parsers.vllm_log_lines"),
+    "detect": ("parsers.wrapper_kinds", "parsers.wrapped_documents"),
+    "anything": ("parsers.wrapper_kinds", "parsers.log_prefix", "parsers.vllm_log_lines"),
     "config": ("parsers.vllm_config_lines", "parsers.sglang_config_lines"),
     "clocks": (),
     "vllm_engine_log": ("parsers.vllm_engine_log", "parsers.vllm_log_lines", "parsers.log_prefix", "parsers.vllm_config_lines"),
