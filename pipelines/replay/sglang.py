@@ -143,7 +143,10 @@ class Replay(engine.Replay):
         elif self.running:
             self._decode()
         else:
-            self._send_next(self.waiting.popleft().request.stream)  # it fits into no pool, not even an empty one
+            refused = self.waiting.popleft()  # it fits into no pool, not even an empty one
+            if refused.lost is not None:
+                self._preemptions.append(refused.lost)
+            self._send_next(refused.request.stream)
 
     def _can_jump(self) -> bool:
         """Pass over the decode steps in which nobody ends, nobody can be admitted and the pool has room."""

@@ -305,6 +305,7 @@ def test_between_two_tokens_is_what_others_prefill_meanwhile():
     outcome = replay([Request(0, 4, 3), Request(1.5, 4, 3)], settings())
     assert outcome.first_token_at == (1.0, 3.0)
     assert sorted(outcome.token_gaps) == [(1.0, 3), (2.0, 1)]
+    assert outcome.peak_running == 2
 
 
 @pytest.mark.parametrize(("policy", "first"), [("fcfs", 1), ("lof", 2), ("lpm", 3)])
@@ -348,6 +349,16 @@ def test_whoever_has_generated_least_is_retracted_and_prefilled_again():
     lost = outcome.preemptions[0]
     # its prompt is still in the tree, its answer was freed
     assert lost.context_tokens - 30 == lost.recomputed_tokens
+    assert [cause for cause, _ in outcome.waiting] == ["pool"]
+
+
+def test_before_0_5_4_a_victim_is_counted_on_with_its_whole_answer_again():
+    """With what it has generated that may be more than the pool: then it never comes back."""
+    load = [Request(0, 20, 100), Request(3, 30, 100)]
+    for version, ends, comes_back in (((0, 5, 4), (101.0, 137.0), True), ((0, 5, 3), (101.0, None), False)):
+        outcome = replay(load, settings(180, schedule_conservativeness=0.0, version=version))
+        assert outcome.finished_at == ends
+        assert [(each.request, each.recomputed_tokens is not None) for each in outcome.preemptions] == [(1, comes_back)]
 
 
 def test_of_equals_the_longest_prompt_is_retracted():
