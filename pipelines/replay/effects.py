@@ -35,7 +35,7 @@ SCHEMA = {
 }
 
 
-@python_model("advice.replayed_effects", reads=(*recorded.READS, "advice.proposals"))
+@python_model("advice.replayed_effects", reads=(*recorded.READS, "advice.proposals"), only=recorded.ONLY)
 def replayed_effects(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:  # noqa: ARG001
     """What a replay of the recorded requests foretells of each proposed setting: the figures of `kvpressure whatif`.
 

@@ -27,7 +27,7 @@ class EngineModel:
     settings_of: Callable[[Row, Said], EngineSettings]
     assumed: Callable[[Row, Said], Iterator[str]]
     not_modelled: Callable[[Row, Said], Iterator[str]]
-    not_modelled_counters: Mapping[str, str]
+    not_modelled_counters: Mapping[tuple[str, str], str]  # by signal, and what its labels have in them
     own: Mapping[str, Lever]
     counted: tuple[str, ...]
     quick: tuple[str, ...]

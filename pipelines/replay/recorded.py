@@ -20,10 +20,10 @@ import polars as pl
 
 from pipelines.replay.calibration import Calibration, Evidence, calibrate
 from pipelines.replay.engine import Content, EngineSettings
-from pipelines.replay.engines import EngineModel, model_of
+from pipelines.replay.engines import MODELS, EngineModel, model_of
 from pipelines.replay.levers import Facts, Scenario
 from pipelines.replay.load import Record
-from pipelines.replay.requests import Seen
+from pipelines.replay.requests import SEEN, Seen
 from pipelines.replay.said import real
 
 CLOSED_SHARE = 0.6  # of the requests after the first ones that were sent as soon as another had ended; a client stumbles at times
@@ -107,11 +107,13 @@ READS = (
     "marts.waste",
     "marts.queue_time",
 )
+_REFUSED = sorted({signal for model in MODELS.values() for signal, _ in model.not_modelled_counters})
+ONLY = {"core.counter_intervals": f"signal in {(*SEEN, *_REFUSED)}"}  # of the counters, which are most of the rows
 
 
 def of_analysis(con: duckdb.DuckDBPyConnection) -> dict[str, pl.DataFrame]:
     """The tables a recording is made of, from an analysis; there, those of marts stand without a schema."""
-    return {name: con.sql(f"from {name.removeprefix('marts.')}").pl() for name in READS}
+    return {name: con.sql(f"from {name.removeprefix('marts.')} where {ONLY.get(name, 'true')}").pl() for name in READS}
 
 
 def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) -> Recording:
@@ -124,7 +126,7 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
     seen = Seen.of(counters, states)
     settings_said = tables["core.engine_settings"].drop_nulls("value_text").sort("engine", "key")
     said = dict(settings_said.unique("key", keep="first", maintain_order=True).select("key", "value_text").iter_rows())
-    model = _require_modelled(engines, said, _active(counters))
+    model = _require_modelled(engines, said, _moved(counters))
     requests = tables["core.requests"]
     engine = engines[0]
     settings = model.settings_of(engine, said)
@@ -184,17 +186,16 @@ def pool_set_by(said: Mapping[str, str], capacity_tokens: int | None) -> str | N
     return "max_total_tokens" if binds else next(found, None)
 
 
-def _active(counters: pl.DataFrame) -> frozenset[str]:
-    """Names, with labels, of the counters that moved."""
-    moved = counters.filter(pl.col("delta") > 0).select(pl.concat_str("name", "labels", separator="|", ignore_nulls=True))
-    return frozenset(moved.to_series())
+def _moved(counters: pl.DataFrame) -> frozenset[tuple[str, str]]:
+    """Signals, with labels, of the counters that moved."""
+    return frozenset(counters.filter(pl.col("delta") > 0).select("signal", pl.col("labels").fill_null("")).iter_rows())
 
 
 def _require_modelled(
-    engines: Sequence[dict[str, Any]], said: dict[str, str], active: AbstractSet[str] = frozenset()
+    engines: Sequence[dict[str, Any]], said: dict[str, str], moved: AbstractSet[tuple[str, str]] = frozenset()
 ) -> EngineModel:
     """The model of the run's engines. Refuse what they do and it does not, whether their settings say so or a counter that moved
-    (`active`).
+    (`moved`).
     """
     if not engines:
         raise NotReplayableError("no engine was observed: a log or metrics of it are needed beside the requests")
@@ -206,7 +207,11 @@ def _require_modelled(
     if any(each is not model for each in models):
         raise NotReplayableError("engines of several kinds are in this run: give the inputs of one")
     reasons = [reason for engine in engines for reason in model.not_modelled(engine, said)]
-    reasons += [reason for name, reason in model.not_modelled_counters.items() if any(name in each for each in active)]
+    reasons += [
+        reason
+        for (signal, label), reason in model.not_modelled_counters.items()
+        if any(each == signal and label in labels for each, labels in moved)
+    ]
     if reasons:
         raise NotReplayableError("; ".join(dict.fromkeys(reasons)))
     return model

@@ -211,9 +211,15 @@ SCHEMA = {
 READS = ("core.engines", "core.requests", "core.counter_intervals", "core.histogram_intervals", "core.engine_states")
 LENGTHS = ("request_prompt_tokens", "request_generation_tokens")
 COUNTED = ("preemptions", "generation_tokens", *(f"{length}_{part}" for length in LENGTHS for part in ("count", "sum")))
+FOUND = ("prompt_tokens", "prompt_tokens_by_source", "cached_prompt_tokens", "prefix_hits")  # in the prefix cache, or not
+SEEN = (*COUNTED, *FOUND)  # of the counters, what `Seen` reads
 
 
-@python_model("core.recompute_replays", reads=READS, only={"core.histogram_intervals": f"signal in {LENGTHS}"})
+@python_model(
+    "core.recompute_replays",
+    reads=READS,
+    only={"core.counter_intervals": f"signal in {SEEN}", "core.histogram_intervals": f"signal in {LENGTHS}"},
+)
 def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:  # noqa: ARG001
     """Recomputed tokens as a replay of the recorded load over the engine's block pool gives them.
 

@@ -82,8 +82,8 @@ def not_modelled(engine: Mapping[str, object], said: Mapping[str, str]) -> Itera
 
 
 NOT_MODELLED_COUNTERS = {
-    "load_back_tokens": f"prompt tokens came from a host tier: {RESTORED}",
-    "prefetched_tokens": f"prompt tokens came from storage: {RESTORED}",
+    ("tier_restored_tokens", ""): f"prompt tokens came from a host tier: {RESTORED}",
+    ("storage_prefetched_tokens", ""): f"prompt tokens came from storage: {RESTORED}",
 }
 NOT_MODELLED: tuple[tuple[Callable[[Mapping[str, str]], bool], str], ...] = (
     (

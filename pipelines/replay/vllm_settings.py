@@ -75,9 +75,9 @@ def not_modelled(engine: Mapping[str, object], said: Mapping[str, str]) -> Itera
 
 
 NOT_MODELLED_COUNTERS = {
-    "spec_decode_num_draft": SPECULATIVE,
-    "external_prefix_cache_hits": f"prompt tokens came from an external cache: {RESTORED}",
-    "external_kv_transfer": f"prompt tokens came from an external cache: {RESTORED}",
+    ("spec_draft_tokens", ""): SPECULATIVE,
+    ("external_prefix_hits", ""): f"prompt tokens came from an external cache: {RESTORED}",
+    ("prompt_tokens_by_source", "external_kv_transfer"): f"prompt tokens came from an external cache: {RESTORED}",
 }
 OFFLOAD_SETTINGS = ("kv_offloading_size", "kv_offloading_spec", "kv_offloading_cpu_blocks", "kv_connector", "kv_role")
 NOT_MODELLED: tuple[tuple[Callable[[Mapping[str, str]], bool], str], ...] = (

@@ -62,6 +62,7 @@ from (values
     ('sglang:generation_tokens_total', 'generation_tokens', 'counter', 1.0, 1),
     ('sglang:evicted_tokens_total', 'evicted_tokens', 'counter', 1.0, 1),
     ('sglang:load_back_tokens_total', 'tier_restored_tokens', 'counter', 1.0, 1),
+    ('sglang:prefetched_tokens_total', 'storage_prefetched_tokens', 'counter', 1.0, 1),
     ('sglang:hicache_backup_tokens_total', 'tier_stored_tokens', 'counter', 1.0, 1),
     ('sglang:hicache_dropped_tokens_total', 'tier_dropped_tokens', 'counter', 1.0, 1),
     ('sglang:num_requests_total', 'finished', 'counter', 1.0, 1),

@@ -338,14 +338,14 @@ def test_an_sglang_with_nothing_special_is_replayed():
 @pytest.mark.parametrize(
     ("moved", "reason"),
     [
-        ("vllm:spec_decode_num_draft_tokens_total|", "speculative decoding"),
-        ("vllm:external_prefix_cache_hits_total|", "external cache"),
-        ("vllm:prompt_tokens_by_source_total|source=external_kv_transfer", "external cache"),
+        (("spec_draft_tokens", ""), "speculative decoding"),
+        (("external_prefix_hits", ""), "external cache"),
+        (("prompt_tokens_by_source", "model=m,source=external_kv_transfer"), "external cache"),
     ],
 )
 def test_a_counter_gives_away_what_the_settings_do_not_say(moved, reason):
     with pytest.raises(NotReplayableError, match=reason):
-        _require_modelled([VLLM | SIZES], {}, {"vllm:prompt_tokens_total|", moved})
+        _require_modelled([VLLM | SIZES], {}, {("prompt_tokens", ""), moved})
 
 
 def test_an_engine_with_nothing_special_is_replayed():
