@@ -128,6 +128,21 @@ def test_every_request_ends_and_every_token_is_accounted_for(lengths, blocks, mu
         assert outcome.computed_tokens == useful + outcome.recomputed_tokens
 
 
+class Counted(Replay):
+    made = 0
+
+    def _step(self) -> None:
+        self.made += 1
+        super()._step()
+
+
+def test_steps_inside_blocks_are_passed_over_while_somebody_waits_for_the_pool_too():
+    player = Counted(settings(), PROGRESS, [Request(0, 210, 190), Request(0, 200, 150)])
+    outcome = player.run()
+    assert outcome.started_at[1] == outcome.finished_at[0]
+    assert player.made < outcome.steps / 3
+
+
 def test_work_grows_with_requests_not_with_tokens():
     rng = Random(1)
     requests = [Request(i * 270.0, rng.randint(100, 1500), rng.randint(100, 500)) for i in range(200)]
