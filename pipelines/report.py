@@ -202,6 +202,8 @@ def _paused(data: Data) -> Number:
         return Number(label, PREEMPTION, count(by_preemption["requests"]), remarks=[told, *remarks])
     if pauses.is_watched(data):
         return Number(label, PREEMPTION, "0", remarks=remarks)
+    if pauses.is_none_by_preemption(data):
+        return Number(label, PREEMPTION, "0", remarks=["No preemption was counted.", *remarks])
     return Number(label, PREEMPTION, language.NOT_KNOWN, remarks=remarks or ["No input has the time of each token."])
 
 

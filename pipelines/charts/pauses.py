@@ -50,16 +50,19 @@ SHAPES = {  # beside colour, for eyes that see none
 NO_CAUSE = ("triangle-up", "▲")
 
 
+NEEDS = "a benchmark result with details (vllm bench serve --save-detailed): it holds the time of every token"
+
+
 def figure(data: Data) -> Figure:
     """Pauses over time, on the time axis of the timeline: zooming there zooms here."""
     rows, causes = data.rows(QUERY), data.rows(SUMMARY)
     figure = Figure(
         key="pauses",
         question="Whose answers paused, and for how long?",
-        answer=_answer(causes) if causes else ("No answer paused." if is_watched(data) else ""),
+        answer=_answer(causes) if causes else _answer_of_none(data),
         query=QUERY,
         rows=len(rows),
-        needs="a benchmark result with details (vllm bench serve --save-detailed): it holds the time of every token",
+        needs=NEEDS,
         notes=[f"The {len(rows):,} longest of {sum(row['pauses'] for row in causes):,} pauses are drawn."]
         if len(rows) == 1500
         else [],
@@ -114,6 +117,12 @@ def is_watched(data: Data) -> bool:
     return bool(exists and data.con.sql("select 1 from analysis.core.request_gaps limit 1").fetchall())
 
 
+def is_none_by_preemption(data: Data) -> bool:
+    """Whether it is known that no preemption paused an answer, whatever tells of pauses: none was counted on any engine."""
+    counts = data.rows("from preemptions")
+    return bool(counts) and all(row["count_high"] == 0 for row in counts)
+
+
 def by_cause(data: Data) -> list[Row]:
     """Pauses summed by cause, for the table under the chart."""
     return [{**row, "name": language.word(PAUSE_CAUSES, row["cause"]).name} for row in data.rows(SUMMARY)]
@@ -135,6 +144,17 @@ def _who(row: Row) -> str:
     """How a request is named: its id, or the file and its place in it."""
     place = f"{row['source_file']} #{row['request_index']}" if row["request_index"] is not None else (row["source_file"] or "")
     return f"{place} ({row['request_id']})" if place and row["request_id"] else (place or row["request_id"] or "a request")
+
+
+def _answer_of_none(data: Data) -> str:
+    """What is known where no pause was seen; nothing where it is not known."""
+    if is_watched(data):
+        return "No answer paused."
+    return (
+        f"None by preemption: no preemption was counted. Other pauses would show in {NEEDS}."
+        if is_none_by_preemption(data)
+        else ""
+    )
 
 
 def _answer(causes: Sequence[Row]) -> str:

@@ -37,7 +37,7 @@
 -- column: wasted_cost_best        | The same in USD; NULL without a price.
 -- column: wasted_cost_high        | The same in USD; NULL without a price.
 -- column: queue_seconds           | Seconds with a non-empty queue, whatever for.
--- column: paused_requests         | Requests whose answer a preemption paused; NULL where no client or span tells.
+-- column: paused_requests         | Requests whose answer a preemption paused; NULL where no client or span tells, unless no preemption was counted.
 -- column: paused_s                | Seconds of these pauses, summed.
 -- column: prompt_tokens           | Prompt tokens computed.
 -- column: generation_tokens       | Tokens generated.
@@ -181,8 +181,8 @@ select
     kinds.* exclude (run, engine),
     wasted.* exclude (run, engine),
     queues.queue_seconds,
-    case when clients.requests > 0 then coalesce(pauses.paused_requests, 0) end as paused_requests,
-    case when clients.requests > 0 then coalesce(pauses.paused_s, 0) end as paused_s,
+    case when clients.requests > 0 or preemptions.count_high = 0 then coalesce(pauses.paused_requests, 0) end as paused_requests,
+    case when clients.requests > 0 or preemptions.count_high = 0 then coalesce(pauses.paused_s, 0) end as paused_s,
     loads.prompt_tokens,
     loads.generation_tokens,
     loads.mean_running,

@@ -156,6 +156,30 @@ def test_a_count_no_input_tells_is_not_known_and_not_zero(tmp_path, monkeypatch)
     assert "Preemptions could not be counted: no input tells it." in words
 
 
+@pytest.mark.parametrize(
+    ("counted", "told"),
+    [
+        (
+            "0",
+            ["Paused by preemption 0 No preemption was counted.", "None by preemption: no preemption was counted. Other pauses"],
+        ),
+        ("null", ["Paused by preemption Cannot be told No input has the time of each token."]),
+        ("3", ["Paused by preemption Cannot be told No input has the time of each token."]),
+    ],
+)
+def test_where_no_preemption_was_counted_none_paused_an_answer_whether_or_not_tokens_have_times(
+    tmp_path, counted, told, monkeypatch
+):
+    """Of two engines both must have counted none."""
+    monkeypatch.setattr(report, "vega", lambda: "")
+    unseen = "delete from stalls; update preemptions set count_low = 0, count_best = 0, count_high = 0"
+    of_one = f"update preemptions set count_low = {counted}, count_best = {counted}, count_high = {counted} where engine = '1'"
+    analysis = synthetic.analysis(tmp_path, engines=("0", "1"), afterwards=f"{unseen}; {of_one}")
+    words = written(analysis, tmp_path).words
+    assert [sentence for sentence in told if sentence not in words] == []
+    assert ("None by preemption" in words) == (counted == "0")
+
+
 def test_a_queue_that_was_watched_and_stayed_empty_is_none_and_not_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "vega", lambda: "")
     words = written(synthetic.analysis(tmp_path, afterwards="delete from queue_time"), tmp_path).words

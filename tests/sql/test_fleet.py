@@ -71,6 +71,22 @@ def test_the_two_kinds_of_waste_have_one_bound_only_where_both_have(fleet):
     )
 
 
+def test_what_was_not_counted_paused_nobody_and_what_was_is_told_by_clients(fleet):
+    fleet.given("days.engines", "run  engine\na    0\nb    0\nc    0\nd    0")
+    fleet.given("days.preemptions", "run  engine  count_high\na    0       0\nb    0       3\nc    0       -\nd    0       3")
+    fleet.given("days.requests", "run  request_key\nd    x")
+    assert (
+        fleet.rows("fleet.engine_days")
+        == """
+        run  paused_requests  paused_s
+        a    0                0
+        b    -                -
+        c    -                -
+        d    0                0
+    """
+    )
+
+
 def test_a_day_is_unusual_only_against_five_days_and_beyond_what_they_did(fleet):
     fleet.given(
         "history.engine_days",
