@@ -153,7 +153,8 @@ def test_beside_a_tier_the_share_of_prompts_it_knew_is_what_was_computed_again(s
              0  prompt_tokens_by_source  source=external_kv_transfer  12:00:00  12:00:30  390  false
              0  external_prefix_hits     -                            12:00:00  12:00:30  250  false
              0  generation_tokens        -                            12:00:00  12:00:30  150  false
-             0  ttft_s_count             -                            12:00:00  12:00:30  4    false
+             0  ttft_s_count             pod=a                        12:00:00  12:00:30  3    false
+             0  ttft_s_count             pod=b                        12:00:00  12:00:30  1    false
              0  prompt_tokens_by_source  source=local_compute         12:00:30  12:01:00  250  false
              0  external_prefix_hits     -                            12:00:30  12:01:00  150  false
              0  generation_tokens        -                            12:00:30  12:01:00  50   false

@@ -50,7 +50,7 @@ def test_steps_outside_the_scrapes_at_their_edge_or_in_a_restart_widen_the_range
         "iteration_steps",
         STEPPED
         + """0  12:00:00    log  1  1  5   0
-             0  12:00:30    log  2  2  60  10
+             0  12:00:30    log  2  3  60  10
              0  12:01:00    log  3  4  29  1
              0  12:01:30    log  4  0  43  0
              0  12:02:00    log  5  1  8   0
