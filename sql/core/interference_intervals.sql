@@ -3,7 +3,8 @@
 -- A stream's next token comes with the next step; a step that carries a long prefill chunk is slow for every stream in it. From the
 -- inter-token histogram: a gap over five times the interval's median is a slow one (Sarathi-Serve's definition of a generation stall
 -- is a multiple of the uncontended step; five keeps ordinary batch growth out), and what it has over the median is lost.
--- A preempted request gives one slow gap too, so preemptions are counted beside them.
+-- A preempted request gives one slow gap too, when it runs again, so those that can have done so are counted beside them: it waits
+-- at the head of the queue, so no more than waited, nor more than were preempted since the queue was last empty.
 --
 -- Where every step carries prefill there is no quiet median to compare with. Then the step's own tokens tell: a step's time goes by the
 -- tokens in it, so of a step with `prompt_tokens_per_step` beside one token a running request, that share is the prefill's.
@@ -22,6 +23,7 @@
 -- column: prompt_tokens_per_step | Prompt tokens an average step carried.
 -- column: first_tokens     | Requests that got their first token in it.
 -- column: preemptions      | Preemptions counted in it; NULL where not exported.
+-- column: most_resumes     | Preempted requests that can have run again in it: these, and those that may have waited from before.
 -- check:  slow_gaps <= gaps | A part of the whole.
 with counted as (
     select engine, interval_start, interval_end, above, le, sum(delta) as inside
@@ -73,6 +75,33 @@ counters as (
         sum(delta) filter (where signal = 'preemptions') as preemptions,
     from core.counter_intervals
     group by all
+),
+
+queued as (
+    select
+        engine,
+        sampled_at,
+        waiting,
+        count(*) filter (where waiting = 0) over (partition by engine order by sampled_at) as emptied,
+    from core.engine_states
+),
+
+-- of the victims since the queue was last empty, as many as it held when the interval began can still wait
+victims as (
+    select
+        intervals.engine,
+        intervals.interval_end,
+        least(
+            queued.waiting,
+            coalesce(sum(intervals.preemptions) over before, 0)
+        ) as still_waiting,
+    from core.preemption_intervals as intervals
+    asof inner join queued on queued.engine = intervals.engine and queued.sampled_at <= intervals.interval_start
+    window before as (
+        partition by intervals.engine, queued.emptied
+        order by intervals.interval_end
+        rows between unbounded preceding and 1 preceding
+    )
 )
 
 select
@@ -89,8 +118,10 @@ select
     steps.prompt_tokens_per_step,
     counters.first_tokens,
     counters.preemptions,
+    counters.preemptions + coalesce(victims.still_waiting, 0) as most_resumes,
 from slowed
 left join counters using (engine, interval_end)
+left join victims using (engine, interval_end)
 left join core.engine_states as states on states.engine = slowed.engine and states.sampled_at = slowed.interval_end
 cross join lateral (
     select

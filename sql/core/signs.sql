@@ -44,7 +44,7 @@ slowed as (
     from core.interference_intervals
     -- a tenth of the decode time lost, to more gaps than preemptions explain, while prompts were being computed
     where lost_s >= 0.1 * decode_s
-        and slow_gaps > 2 * coalesce(preemptions, 0)
+        and slow_gaps > 2 * coalesce(most_resumes, 0)
         and prompt_tokens > 0
         and first_tokens > 0
 ),

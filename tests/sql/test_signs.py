@@ -70,7 +70,7 @@ def test_a_warning_stands_for_what_came_since_the_one_before_where_nothing_count
 
 def test_prefills_interfere_where_they_take_a_tenth_and_preemptions_do_not_explain_it(sql):
     known = "0.01  100"
-    header = "engine  lost_s  decode_s  slow_gaps  preemptions  prompt_tokens  first_tokens  interval_start  interval_end  "
+    header = "engine  lost_s  decode_s  slow_gaps  most_resumes  prompt_tokens  first_tokens  interval_start  interval_end  "
     rows = {
         "a": "1.0  10  3  1  1  1",
         "few": "0.9  10  3  1  1  1",
