@@ -248,7 +248,8 @@ def _in_a_process(run: Callable[[], int], longest_s: float) -> int:
 
 def _import_mutant(path: str, mutant: str) -> None:
     """Let everything that is imported from now on see the mutant."""
-    for name in [name for name in sys.modules if name.split(".")[0] in ("pipelines", "parsers", "tests")]:
+    here = tuple(str(Path.cwd() / folder) for folder in ("pipelines", "parsers", "tests"))
+    for name in [name for name, module in sys.modules.items() if (getattr(module, "__file__", None) or "").startswith(here)]:
         del sys.modules[name]
     module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
     exec(compile(mutant, path, "exec"), module.__dict__)
@@ -274,8 +275,12 @@ def query_of(text: str) -> str:
 
 def mutants_of(path: str) -> list[tuple[str, str]]:
     """Every fault of a file: what it is, and the text with it."""
+    return list((faults_in_python if path.endswith(".py") else faults_in_sql)(_code_of(path)))
+
+
+def _code_of(path: str) -> str:
     text = Path(path).read_text()
-    return list(faults_in_python(text) if path.endswith(".py") else faults_in_sql(query_of(text)))
+    return text if path.endswith(".py") else query_of(text)
 
 
 class Mutation:
@@ -303,6 +308,8 @@ class Mutation:
         else:
             log[path] = {}
         print(f"{path}: {len(tests)} tests reach it, {cpu_s:.1f} s", flush=True)
+        if outcome(path, _code_of(path), tests, cpu_s) != "survived":
+            sys.exit(f"{path}: tests fail where it is put in its own place, without a fault")
         for told, mutant in chosen:
             if not is_again and sum(each != "refused" for each in log[path].values()) == most:
                 break
