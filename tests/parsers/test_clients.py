@@ -87,13 +87,13 @@ def test_aiperf_scrapes_get_back_the_names_that_the_server_gave_them():
     }
     form, result = read_any(json.dumps(scrape) + "\n")
     assert form.name == "aiperf_server_metrics"
-    assert result.table("metric_samples", "name engine le value") == [
-        ["vllm:num_preemptions_total", "0", "-", "3"],
-        ["vllm:num_requests_running", "0", "-", "8"],
-        ["vllm:request_queue_time_seconds_bucket", "0", "0.3", "4"],
-        ["vllm:request_queue_time_seconds_bucket", "0", "inf", "9"],
-        ["vllm:request_queue_time_seconds_sum", "0", "-", "3.1"],
-        ["vllm:request_queue_time_seconds_count", "0", "-", "9"],
+    assert result.table("metric_samples", "instance name engine le value") == [
+        ["gpu-1:8000", "vllm:num_preemptions_total", "0", "-", "3"],
+        ["gpu-1:8000", "vllm:num_requests_running", "0", "-", "8"],
+        ["gpu-1:8000", "vllm:request_queue_time_seconds_bucket", "0", "0.3", "4"],
+        ["gpu-1:8000", "vllm:request_queue_time_seconds_bucket", "0", "inf", "9"],
+        ["gpu-1:8000", "vllm:request_queue_time_seconds_sum", "0", "-", "3.1"],
+        ["gpu-1:8000", "vllm:request_queue_time_seconds_count", "0", "-", "9"],
     ]
 
 
@@ -160,11 +160,31 @@ def test_aiperf_parquet_with_odd_rows_gives_the_rest():
     assert result.table("metric_samples", "instance value") == [["-", "3"]]
 
 
-@pytest.mark.parametrize("prefix", ["gpu_", "nvidia_gpu_", "nvidia_"])
-def test_aiperf_gpu_telemetry_is_named_as_dcgm_names_it(prefix):
-    reading = {"gpu_index": 1, "timestamp_ns": 1759813207532900363, "telemetry_data": {f"{prefix}utilization": 97.0}}
-    _, result = read_any(json.dumps(reading) + "\n")
-    assert result.table("metric_samples", "name labels value") == [["DCGM_FI_DEV_GPU_UTIL", "gpu=1", "97"]]
+@pytest.mark.parametrize("prefix", ["gpu_", "nvidia_gpu_", "nvidia_", "amd_"])
+def test_aiperf_gpu_telemetry_is_in_dcgm_s_names_and_units(prefix):
+    """Memory is written in GB, energy in MJ. A line without a GPU's number is of the first; an empty one is left out on purpose."""
+    readings = {
+        "utilization": 97.0,
+        "power_usage": 412.5,
+        "memory_used": 1.048576,
+        "energy_consumption": 0.25,
+        "temperature": 61,
+        "sm_clock_frequency": 1980,
+        "encoder_utilization": 3,
+    }
+    line = {"timestamp_ns": 1759813207532900363, "telemetry_data": {f"{prefix}{name}": each for name, each in readings.items()}}
+    _, result = read_any(json.dumps(line | {"gpu_index": 1, "hostname": "n7"}) + "\n\n" + json.dumps(line) + "\n")
+    assert (result.account.used, result.account.ignored) == (2, 1)
+    rows = result.table("metric_samples", "labels name value")
+    assert [row[1:] for row in rows[:6]] == [
+        ["DCGM_FI_DEV_GPU_UTIL", "97"],
+        ["DCGM_FI_DEV_POWER_USAGE", "412.5"],
+        ["DCGM_FI_DEV_FB_USED", "1000"],
+        ["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "2.5e+08"],
+        ["DCGM_FI_DEV_GPU_TEMP", "61"],
+        ["DCGM_FI_DEV_SM_CLOCK", "1980"],
+    ]
+    assert [row[0] for row in rows] == ["gpu=1"] * 6 + ["gpu=0"] * 6
 
 
 def test_guidellm_has_first_and_last_tokens_and_nothing_between_in_every_era():
