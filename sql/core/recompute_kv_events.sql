@@ -2,7 +2,8 @@
 --
 -- What a resume stored again is exact; beside it, it recomputed its last block as far as that was filled, and a resume that found
 -- every full block in the cache stored nothing and recomputed only that. How full a last block is, is chance: evenly anything
--- from nothing to a block, so a sum over resumes is known to within four standard deviations (blocks * size / sqrt(12)) for sure.
+-- from nothing to a block, but nothing where the victim itself needed the next one, as one in so many does as were running. A sum
+-- over resumes is known to within three standard deviations (size * sqrt(resumes / 12)).
 -- Resumes that are not seen are those the counter has more of. Where it has fewer than were told apart, those that had stood
 -- still longest are not resumes but prompts that end where an earlier answer ended.
 --
@@ -65,6 +66,18 @@ counted as (
     group by engine
 ),
 
+-- share of the victims that needed the block themselves: any running request is as likely to
+crowds as (
+    select
+        intervals.engine,
+        ratio(sum(intervals.preemptions / greatest(states.running, 1)), sum(intervals.preemptions)) as own_share,
+    from core.preemption_intervals as intervals
+    asof inner join core.engine_states as states
+        on states.engine = intervals.engine and states.sampled_at <= intervals.interval_end
+    where intervals.preemptions > 0 and states.running is not null
+    group by intervals.engine
+),
+
 restored as (
     select engine, sum(delta) as tokens from core.counter_intervals where signal = 'external_prefix_hits' group by engine
 ),
@@ -101,7 +114,7 @@ sums as (
         engine,
         count(*) filter (where is_resume) as resumes_seen,
         count(*) filter (where is_resume and is_counted) as resumes_counted,
-        coalesce(sum(blocks * block_size - 1) filter (where is_resume), 0) as rebuilt_tokens,
+        coalesce(sum(blocks * block_size - is_tail_full::int) filter (where is_resume), 0) as rebuilt_tokens,
         count(*) filter (where is_resume and not is_tail_full) as open_tails,
         coalesce(sum(blocks_again * block_size) filter (where not is_resume), 0) as refilled_tokens,
         coalesce(sum(blocks * block_size) filter (where is_possible and not is_resume), 0) as doubtful_tokens,
@@ -130,10 +143,12 @@ told as (
             * coalesce(ratio(at_least_zero(counted.preemptions - sums.resumes_counted), sums.resumes_counted), 0) as resumes_unseen_beyond,
         coalesce(sums.stored_again, 0) as stored_again,
         coalesce(restored.tokens, 0) as restored_tokens,
+        1 - coalesce(crowds.own_share, 0) as others_share,
         coalesce(lost_batches / nullif(batches, 0), 0) as lost_share,
     from coverage
     left join sums using (engine)
     left join counted using (engine)
+    left join crowds using (engine)
     left join restored using (engine)
 ),
 
@@ -147,14 +162,16 @@ tailed as (
         open_tails + coalesce(resumes_unseen, 0) as tails,
         -- without the counter as many resumes may be unseen as are seen
         (open_tails + coalesce(resumes_unseen, resumes_seen)) * (block_size - 1) as tail_tokens_most,
+        -- the last block of one that was seen lacked more than a token, or it would have been stored as well
+        others_share * (open_tails * (block_size - 2) + coalesce(resumes_unseen, 0) * (block_size - 1)) / 2 as tail_tokens,
     from totalled
 ),
 
 expected as (
     select
         *,
-        rebuilt_tokens + tails * (block_size - 1) / 2 as recompute_best,
-        least(4 * block_size * sqrt(tails / 12), tails * (block_size - 1) / 2) as tail_spread,
+        rebuilt_tokens + tail_tokens as recompute_best,
+        3 * block_size * sqrt(tails / 12) as tail_spread,
     from tailed
 )
 
@@ -166,11 +183,12 @@ select
     is_from_start,
     resumes_seen,
     resumes_unseen::bigint as resumes_unseen,
-    at_least_zero(recompute_best - tail_spread - unsure_tokens) as recompute_low,
+    at_least_zero(rebuilt_tokens + at_least_zero(tail_tokens - tail_spread) - unsure_tokens) as recompute_low,
     recompute_best,
     case
         when resumes_unseen is null then rebuilt_tokens + tail_tokens_most
-        else recompute_best + tail_spread + doubtful_tokens + resumes_unseen_beyond * block_size
+        else rebuilt_tokens + least(tail_tokens + tail_spread, tails * (block_size - 1)) + doubtful_tokens
+            + resumes_unseen_beyond * block_size
     end * (1 + 2 * lost_share) as recompute_high,
     case when restored_tokens > 0 then 0 else at_least_zero(refilled_tokens - doubtful_refill_tokens) end as refill_low,
     case when restored_tokens > 0 then at_least_zero(refilled_tokens - restored_tokens) / 2 else refilled_tokens end as refill_best,

@@ -147,7 +147,7 @@ def test_without_a_counter_each_resume_is_one_and_as_many_may_be_unseen(sql):
         sql.rows("core.recompute_kv_events")
         == """
         resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high  refill_low  refill_high  stored_again
-        2             -               190.0          205.5           283.0           192.0       192.0        320.0
+        2             -               191.0          206.0           284.0           192.0       192.0        320.0
         """
     )
 
@@ -238,14 +238,28 @@ def test_a_resume_at_the_edge_of_the_counter_s_window_is_within(sql):
 
 
 def test_the_last_blocks_of_many_resumes_average_out(sql):
-    """Twelve that stored nothing: each between none and 31 tokens, together half of it give or take four of their deviations."""
+    """Twelve that stored nothing: each between none and 31 tokens, together half of it give or take three of their deviations."""
     again(sql, "12:00:10  resume  4  3  3  32  0.5  true")
     preemptions(sql, "0  12:00:00  12:01:00  13")
     assert (
         sql.rows("core.recompute_kv_events")
         == """
         resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high
-        1             12              185.0          313.0           441.0
+        1             12              217.0          313.0           409.0
+        """
+    )
+
+
+def test_a_victim_that_needed_the_block_itself_had_filled_its_last_one(sql):
+    """One in four of ten, with four running, and one in two of three, with two: four of thirteen, and the unseen twelve alike."""
+    again(sql, "12:00:10  resume  4  3  3  32  0.5  true")
+    preemptions(sql, "0  12:00:00  12:00:30  10", "0  12:00:30  12:01:00  3")
+    sql.given("core.engine_states", "engine  sampled_at  running\n0  12:00:30  4\n0  12:01:00  2")
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        resumes_seen  resumes_unseen  recompute_low  recompute_best     recompute_high
+        1             12              159.769230769  255.7692307692308  351.7692307692308
         """
     )
 
