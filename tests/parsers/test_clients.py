@@ -95,6 +95,9 @@ def test_aiperf_scrapes_get_back_the_names_that_the_server_gave_them():
         ["gpu-1:8000", "vllm:request_queue_time_seconds_sum", "0", "-", "3.1"],
         ["gpu-1:8000", "vllm:request_queue_time_seconds_count", "0", "-", "9"],
     ]
+    for other in ({"timestamp_ns": 1759813207532900363, "value": 3}, {"endpoint_url": "http://a/metrics", "metrics": {}}):
+        with pytest.raises(UnrecognisedFormat):
+            read_any(json.dumps(other) + "\n")
 
 
 def aiperf_parquet(**columns: list) -> bytes:
@@ -162,7 +165,7 @@ def test_aiperf_parquet_with_odd_rows_gives_the_rest():
 
 @pytest.mark.parametrize("prefix", ["gpu_", "nvidia_gpu_", "nvidia_", "amd_"])
 def test_aiperf_gpu_telemetry_is_in_dcgm_s_names_and_units(prefix):
-    """Memory is written in GB, energy in MJ. A line without a GPU's number is of the first; an empty one is left out on purpose."""
+    """Memory is written in GB, energy in MJ. A line without a GPU's number is of the first; an empty one has nothing to say."""
     readings = {
         "utilization": 97.0,
         "power_usage": 412.5,

@@ -5,8 +5,11 @@ import json
 import re
 import shutil
 import subprocess
+from array import array
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +18,7 @@ from reading import SHARED, cells, read, read_any, refusal
 from parsers import InputError
 from parsers.prometheus_json import FORMAT as JSON
 from parsers.prometheus_names import config, identity, kept_name
+from parsers.prometheus_samples import Samples
 from parsers.prometheus_text import FORMAT as TEXT
 from parsers.prometheus_text import parse_labels, scrape_time
 
@@ -169,6 +173,22 @@ def test_cache_config_is_written_once_per_set_of_values_and_not_once_per_scrape(
         6  2025-11-29T12:00:30  0  num_gpu_blocks  200
     """)
     assert len(page.rows["metric_samples"]) == 4
+    other_order = read(TEXT, 'vllm:cache_config_info{a="1",block_size="16"} 1\nvllm:cache_config_info{block_size="16",a="1"} 1\n')
+    assert other_order.table("engine_config", "line key") == cells("1  a\n1  block_size")
+
+
+def test_samples_are_written_in_batches_in_which_a_text_is_kept_once(monkeypatch):
+    monkeypatch.setattr("parsers.prometheus_samples.BATCH_ROWS", 3)
+    written = []
+    samples = Samples("input", SimpleNamespace(write=lambda _, batch: written.append(batch)))
+    index = samples.describe("vllm:num_requests_running", {"engine": "0"}, 1, None)
+    for value in range(4):
+        samples.add(index, value, None)
+    samples.add_page(array("i", [index] * 2), array("d", [4, 5]), 7)
+    assert not samples.drop_last()  # it is written
+    assert [batch["value"].to_pylist() for batch in written] == [[0, 1, 2], [3, 4, 5]]
+    assert {pa.types.is_dictionary(written[0][text].type) for text in ("name", "engine", "labels", "source")} == {True}
+    assert written[0]["le"].type == pa.float64()
 
 
 @pytest.mark.parametrize(
@@ -439,9 +459,11 @@ def test_a_native_histogram_of_a_dump_is_ignored():
     assert (account.used, account.ignored, account.not_understood) == (1, 1, 0)
 
 
-def test_a_value_that_was_cut_at_the_end_of_a_recording_is_no_value():
-    page = "# scrape_unix_ms 1760000015000\nvllm:a 3\n# scrape_unix_ms 1760000016000\nvllm:a 3012"
+@pytest.mark.parametrize("labels", ["", '{engine="0"}'])
+def test_a_value_that_was_cut_at_the_end_of_a_recording_is_no_value(labels):
+    page = f"# scrape_unix_ms 1760000015000\nvllm:a{labels} 3\n# scrape_unix_ms 1760000016000\nvllm:a{labels} 3012"
     cut = read(TEXT, page[:-3])
     assert (cut.table("metric_samples", "value"), cut.account.not_understood) == (cells("3"), 1)
     assert read(TEXT, page + "\n").table("metric_samples", "value") == cells("3\n3012")
+    assert read(TEXT, page + "\nvllm:b NaN").table("metric_samples", "value") == cells("3\n3012")  # which is none that was kept
     assert read(TEXT, "vllm:a 3").table("metric_samples", "value") == cells("3")  # pasted, not recorded
