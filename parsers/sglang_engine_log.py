@@ -39,7 +39,7 @@ GRAMMAR = Grammar(
         *("Load weight begin", "Load weight end", "KV Cache is allocated", "KV cache allocated", "Mamba Cache is allocated"),
         *("out of memory", "request queue is full", "without backup due to host", "load_back: FAILED", "HiCache ", "LMCache "),
         *("memory leak detected", "pool leak detected", '"event": "', "GenerateReqInput(", "Scheduler hit an exception"),
-        *(r"\"event\": \"", "group aborted: KV cache pool is full"),
+        "group aborted: KV cache pool is full",
     ),
     start=re.compile(
         r"(?:Prefill?|Decode) batch\b|new fill batch\. |(?:(?<=\] )|^)#running-req: |KV cache pool is full\. Retract"
@@ -179,15 +179,7 @@ def _events(entry: Entry, columns: dict[str, Any]) -> Iterator[Row]:
 
 
 def _request_event(text: str) -> list[Row] | None:
-    """Rows of a line of the JSON request log, alone or inside docker's wrapper; None where it is no such line."""
-    if (at := text.find('{"log"')) >= 0 and r"\"event\"" in text:
-        try:
-            inner = json.loads(text[at:])
-        except (ValueError, RecursionError):
-            return None
-        return (
-            _request_event(inner["log"].rstrip("\r\n")) if isinstance(inner, dict) and isinstance(inner.get("log"), str) else None
-        )
+    """Rows of a line of the JSON request log; None where it is no such line."""
     at = text.find('{"timestamp": "')
     if at < 0 or '"event": "' not in text[at : at + 200]:
         return None

@@ -209,6 +209,7 @@ def test_the_text_request_log_is_read_behind_what_users_wrote():
     )
     reading = read(LOG, line)
     assert reading.table("spans", "request_id input_tokens output_tokens e2e_s") == cells("a4 81 220 5")
+    assert reading.table("request_lines", "event request_id at_local") == cells("finished a4 2026-11-29T13:23:59")
 
 
 def test_a_scheduler_status_counts_who_runs_and_who_waits():
