@@ -83,13 +83,30 @@ def test_the_same_event_in_the_words_of_each_year(line, event):
     assert " ".join(read(LOG, line + "\n").table("engine_events", "event count")[0]) == event
 
 
+def test_a_structured_line_has_the_time_of_day_or_that_since_the_start():
+    log = """\
+{"tid":"1","timestamp":1714000000,"level":"INFO","function":"f","msg":"slot context shift","n_discard":127}
+{"type":"log","time":545327,"msg":"srv  try_clear_id: purging slot 0 with 261 tokens"}
+"""
+    assert read(LOG, log).table("engine_events", "at_utc at_local") == cells("""
+        2024-04-24T23:06:40  -
+        -                    2000-01-01T00:00:00.545327
+    """)
+
+
 def test_what_a_slot_drops_for_its_next_prompt_is_what_they_do_not_share():
+    """It then holds what they share; a slot whose prompt was cleared, or that never had one, drops nothing."""
     log = """\
 0.01.0 I slot      release: id  0 | task 1 | stop processing: n_tokens = 200, truncated = 0
 0.04.347.146 I slot get_availabl: id  0 | task -1 | selected slot by LCP similarity, f_sim_best = 0.954 (> 0.1), f_keep = 0.675
 0.04.347.146 I slot get_availabl: id  1 | task -1 | selected slot by LRU, t_last = -1
+0.04.347.147 I slot get_availabl: id  0 | task -1 | selected slot by LCP similarity, f_sim_best = 0.954 (> 0.1), f_keep = 0.200
+0.04.347.148 I slot update_slots: id  0 | task -1 | clearing prompt with 27 tokens
+0.04.347.149 I slot get_availabl: id  0 | task -1 | selected slot by LRU, t_last = -1
+0.04.347.149 I slot      release: id  1 | task 7 | slot released
+0.04.347.149 I slot get_availabl: id  1 | task -1 | selected slot by LRU, t_last = -1
 """
-    assert read(LOG, log).table("engine_events", "event count") == cells("slot_prefix_dropped 65")
+    assert read(LOG, log).table("engine_events", "event count") == cells("slot_prefix_dropped 65\nslot_prefix_dropped 108")
 
 
 def test_a_full_reprocess_repeats_the_shared_prefix_and_not_the_whole_prompt():
