@@ -22,7 +22,7 @@ from pipelines.models import Run, python_model
 from pipelines.replay.engine import PROGRESS, Outcome
 from pipelines.replay.load import Bucket, Draw, Interval, Progress, Record, described, observed, sharing
 from pipelines.replay.vllm import Settings
-from pipelines.replay.vllm_settings import settings_of
+from pipelines.replay.vllm_settings import BY_PRIORITY, is_by_priority, settings_of
 
 Row = Mapping[str, object]
 
@@ -208,7 +208,14 @@ SCHEMA = {
     "requests": pl.Int64,
     "reason": pl.String,
 }
-READS = ("core.engines", "core.requests", "core.counter_intervals", "core.histogram_intervals", "core.engine_states")
+READS = (
+    "core.engines",
+    "core.engine_settings",
+    "core.requests",
+    "core.counter_intervals",
+    "core.histogram_intervals",
+    "core.engine_states",
+)
 LENGTHS = ("request_prompt_tokens", "request_generation_tokens")
 COUNTED = ("preemptions", "generation_tokens", *(f"{length}_{part}" for length in LENGTHS for part in ("count", "sum")))
 FOUND = ("prompt_tokens", "prompt_tokens_by_source", "cached_prompt_tokens", "prefix_hits")  # in the prefix cache, or not
@@ -242,11 +249,12 @@ def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFr
     check:  tokens_low <= tokens_best and tokens_best <= tokens_high | A range holds its best estimate.
     """
     rows = []
-    of_each = ("counter_intervals", "engine_states", "requests", "histogram_intervals")
-    counters_of, states_of, requests_of, histograms_of = (_by_engine(tables[f"core.{each}"]) for each in of_each)
+    of_each = ("counter_intervals", "engine_states", "requests", "histogram_intervals", "engine_settings")
+    counters_of, states_of, requests_of, histograms_of, said_of = (_by_engine(tables[f"core.{each}"]) for each in of_each)
     for engine in tables["core.engines"].iter_rows(named=True):
         name = engine["engine"]
         counters, states = counters_of(name), states_of(name)
+        said = dict(said_of(name).select("key", "value_text").iter_rows())
         seen = Seen.of(counters, states)
         records = list(_records(requests_of(name)))
         intervals = _intervals(counters, histograms_of(name), states, engine)
@@ -254,14 +262,14 @@ def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFr
             ("replay", len(records), observed(records), seen.progress_of(records)),
             ("preemption_counter", sum(each.finished for each in intervals), described(intervals, seen.first_in_flight), None),
         ):
-            reason = _why_not(method, engine, seen, records, size)
+            reason = _why_not(method, engine, seen, records, size) or (BY_PRIORITY if is_by_priority(said) else None)
             row = {"engine": name, "method": method, "requests": size, "reason": reason}
             if reason is None:
                 unseen = seen.most_in_an_interval if method == "preemption_counter" and seen.last_in_flight else 0.0
                 if method == "preemption_counter":
-                    told = of_counters(settings_of(engine), intervals, seen, unseen=unseen)
+                    told = of_counters(settings_of(engine, said), intervals, seen, unseen=unseen)
                 else:
-                    made = throws(settings_of(engine), draw, hit_share=seen.hit_share, until=until)
+                    made = throws(settings_of(engine, said), draw, hit_share=seen.hit_share, until=until)
                     told = estimate(made, counted=seen.preemptions, model_error=MODEL_ERROR[method])
                 row |= dict(zip(("tokens_low", "tokens_best", "tokens_high"), told.tokens, strict=True))
                 row |= dict(zip(("preemptions_low", "preemptions_best", "preemptions_high"), told.preemptions, strict=True))

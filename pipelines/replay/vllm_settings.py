@@ -74,6 +74,12 @@ def not_modelled(engine: Mapping[str, object], said: Mapping[str, str]) -> Itera
     yield from (reason for is_so, reason in NOT_MODELLED if is_so(said))
 
 
+def is_by_priority(said: Mapping[str, str]) -> bool:
+    """Whether the least urgent request is the victim, and not the one admitted last."""
+    return said.get("scheduling_policy") == "priority"
+
+
+BY_PRIORITY = "priority scheduling: which request is more urgent is not recorded"
 NOT_MODELLED_COUNTERS = {
     ("spec_draft_tokens", ""): SPECULATIVE,
     ("external_prefix_hits", ""): f"prompt tokens came from an external cache: {RESTORED}",
@@ -86,10 +92,7 @@ NOT_MODELLED: tuple[tuple[Callable[[Mapping[str, str]], bool], str], ...] = (
         lambda said: said.get("enable_lora", "True" if "max_loras" in said else "False") == "True",
         "LoRA: adapter slots hold requests back, and that is not modelled",
     ),
-    (
-        lambda said: said.get("scheduling_policy") == "priority",
-        "priority scheduling: which request is more urgent is not recorded",
-    ),
+    (is_by_priority, BY_PRIORITY),
     (
         lambda said: (real(said.get("pipeline_parallel_size")) or 1) > 1,
         "pipeline parallelism: several batches are under way at once, and that is not modelled",
