@@ -85,7 +85,10 @@ preemption as (
             end,
         ]) as evidence_against,
         sentences([
-            case when repeated.tokens_best is null then to_tell_repeated_tokens(engines.engine_kind, engines.engine_generation) end,
+            case
+                when repeated.tokens_best is null
+                    then to_tell_repeated_tokens(engines.engine_kind, engines.engine_generation, engines.prefix_caching)
+            end,
             case when facts.paused_requests is null then to_tell_whose_answers_paused(engines.engine_kind) end,
         ]) as missing,
     from marts.spell_facts as facts

@@ -56,11 +56,27 @@ eviction as (
         format(
             'Reusable prefix blocks were reclaimed before they were asked for again: {:.0f} % of looked-up prompt tokens were found{}.',
             100 * ratio(facts.hit_tokens, facts.queried_tokens),
-            coalesce(format(', {:.0f} % before', 100 * facts.best_hit_ratio), '')
+            -- where KV events show it, hits may have been as few all along
+            case
+                when facts.best_hit_ratio >= ratio(facts.hit_tokens, facts.queried_tokens) + 0.05 then format(', {:.0f} % before', 100 * facts.best_hit_ratio)
+                else ''
+            end
         ) as summary,
         sentences([
-            format('{} prompt tokens that used to be found in the prefix cache were computed.', spoken_count(facts.missed_tokens)),
-            format('Active requests held at most {:.0f} % of the pool: the rest was cache, and it was written over.', 100 * facts.max_kv_usage_ratio),
+            -- as many as the hits fell short of the best time by: where KV events tell, that is not needed
+            case
+                when refilled.method is distinct from 'kv_events' then format(
+                    '{} prompt tokens that used to be found in the prefix cache were computed.', spoken_count(facts.missed_tokens)
+                )
+            end,
+            format(
+                case
+                    when facts.max_kv_usage_ratio < 0.95
+                        then 'Active requests held at most {:.0f} % of the pool: the rest was cache, and it was written over.'
+                    else 'Active requests held up to {:.0f} % of the pool: what was kept for reuse had to make way.'
+                end,
+                100 * facts.max_kv_usage_ratio
+            ),
             format('{} tokens of blocks removed earlier were stored again over the run, told by {}.', spoken_count(refilled.tokens_best), refilled.told_by),
             format('The engine counted {} tokens of blocks that it reclaimed over the run.', spoken_count(nullif(evidenced.evicted_tokens, 0))),
             format('Reclaimed blocks had lain idle for {} on average.', spoken_duration(evidenced.idle_s)),

@@ -34,6 +34,7 @@ engines as (
         engines.engine_generation,
         engines.engine_kind,
         engines.engine_version,
+        engines.prefix_caching,
         coalesce(min(states.sampled_at), engines.first_seen_at) as first_at,
         coalesce(max(plus_seconds(states.sampled_at, states.scrape_s)), engines.last_seen_at) as last_at,
         count(states.sampled_at) as samples,
@@ -44,7 +45,14 @@ engines as (
         coalesce(median(states.scrape_s), 10) as step_s,
     from core.engines
     left join core.engine_states as states using (engine)
-    group by engines.engine, engines.engine_generation, engines.engine_kind, engines.engine_version, engines.first_seen_at, engines.last_seen_at
+    group by
+        engines.engine,
+        engines.engine_generation,
+        engines.engine_kind,
+        engines.engine_version,
+        engines.prefix_caching,
+        engines.first_seen_at,
+        engines.last_seen_at
 ),
 
 -- scrapes so far apart that nobody knows what was between them; a log is silent where its engine is idle
@@ -226,7 +234,7 @@ blind as (
         []::varchar[] as evidence_against,
         list_concat(
             case when engines.samples = 0 then sentences(unjudged.remedies) else [] end,
-            what_to_record(engines.engine_kind, engines.engine_version)
+            what_to_record(engines.engine_kind, engines.engine_version, engines.prefix_caching)
         ) as missing,
     from (
         from engines
@@ -316,7 +324,7 @@ select
     case
         -- what tells preemptions, where nothing did
         when is_primary and verdict <> 'insufficient_evidence' and preemptions.engine is not null and preemptions.count_best is null
-            then list_concat(missing, what_to_record(engines.engine_kind, engines.engine_version)[1:1])
+            then list_concat(missing, what_to_record(engines.engine_kind, engines.engine_version, engines.prefix_caching)[1:1])
         else missing
     end as missing,
     peak_at,

@@ -227,6 +227,26 @@ refills_seen as (
     from core.recompute_kv_events
 ),
 
+-- what is never kept for reuse is never evicted
+uncached as (
+    select
+        engine,
+        'prefix_refill' as kind,
+        'caching_off' as method,
+        1 as rung,
+        false as is_partial,
+        0 as tokens_low,
+        0 as tokens_best,
+        0 as tokens_high,
+        null::double as preemptions_low,
+        null::double as preemptions_best,
+        null::double as preemptions_high,
+        'The settings read are those that it ran with.' as assumptions,
+        'Prefix caching is off.' as evidence,
+    from core.engines
+    where prefix_caching = false
+),
+
 -- no hash says what was there before, but nothing is evicted before the pool was once written full
 bounded as (
     select
@@ -359,6 +379,8 @@ ladder as (
     from v0_log
     union all by name
     from untold
+    union all by name
+    from uncached
     union all by name
     from refills_seen
     union all by name

@@ -1,7 +1,11 @@
 -- What to record next time, by engine and version: the one place that knows which flag or scrape settles what the inputs left open.
---
+
+-- vLLM publishes KV events of the blocks that it keeps for reuse: without prefix caching none.
+create or replace macro publishes_kv_events(engine_kind, prefix_caching) as
+    coalesce(engine_kind, 'vllm') = 'vllm' and coalesce(prefix_caching, true);
+
 -- Only what the version has; where no input states the version, what current ones have, with the version that brought it.
-create or replace macro what_to_record(engine_kind, engine_version) as list_filter(
+create or replace macro what_to_record(engine_kind, engine_version, prefix_caching) as list_filter(
     [
         case
             when coalesce(engine_kind, 'vllm') = 'vllm' then
@@ -16,7 +20,7 @@ create or replace macro what_to_record(engine_kind, engine_version) as list_filt
                 then '--enable-logging-iteration-details (0.14.1 and later) makes the log tell recomputed tokens.'
         end,
         case
-            when coalesce(engine_kind, 'vllm') = 'vllm' and coalesce(version_number(engine_version) >= version_number('0.9.0'), true)
+            when publishes_kv_events(engine_kind, prefix_caching) and coalesce(version_number(engine_version) >= version_number('0.9.0'), true)
                 then '--kv-events-config with a recorder (0.9.0 and later) tells which blocks were stored again, and for whom.'
             when engine_kind = 'sglang' then '--export-metrics-to-file tells of each request how often it was retracted and how long it waited again.'
         end,
@@ -29,7 +33,9 @@ create or replace macro what_to_record(engine_kind, engine_version) as list_filt
 create or replace macro is_vllm_v1(engine_kind, engine_generation) as
     coalesce(engine_kind, 'vllm') = 'vllm' and coalesce(engine_generation, 'v1') <> 'v0';
 
-create or replace macro to_tell_repeated_tokens(engine_kind, engine_generation) as 'How many tokens were repeated: ' || case
+create or replace macro to_tell_repeated_tokens(engine_kind, engine_generation, prefix_caching) as 'How many tokens were repeated: ' || case
+    when is_vllm_v1(engine_kind, engine_generation) and not publishes_kv_events(engine_kind, prefix_caching)
+        then 'record iteration lines (--enable-logging-iteration-details).'
     when is_vllm_v1(engine_kind, engine_generation)
         then 'record KV events (--kv-events-config) or iteration lines (--enable-logging-iteration-details).'
     when engine_kind = 'sglang'

@@ -39,6 +39,7 @@ create or replace macro told_by(method) as
         when 'retraction_log' then 'retraction lines in the log'
         when 'request_records' then 'the log''s record of each request'
         when 'no_preemption' then 'what the engine is: it preempts nothing'
+        when 'caching_off' then 'the engine''s settings: prefix caching is off, nothing is kept for reuse'
         when 'pool_never_full' then 'all that was computed: the pool held it'
         when 'capacity_bound' then 'the amount computed beyond the pool''s size, which only bounds it'
         when 'counters_beside_tier' then 'counters of what the external tier gave back'

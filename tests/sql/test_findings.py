@@ -129,6 +129,13 @@ def test_what_would_tell_more_is_told_by_the_flags_of_the_engine_at_hand(sql, en
     assert set(re.findall(r"--[a-z-]+|print_iter_log", " ".join(sentences))) == said_of
 
 
+def test_without_prefix_caching_there_are_no_kv_events_to_record(sql):
+    sql.given("core.engines", "engine  engine_kind  prefix_caching\n0  vllm  false")
+    assert finding(sql, "preemption", weight=4)["missing"][0].endswith(
+        "record iteration lines (--enable-logging-iteration-details)."
+    )
+
+
 def test_what_v0_swapped_out_was_moved_and_not_computed_again(sql):
     sql.given("staging.engine_samples", "engine  sampled_at  swapped\n0  12:00:00  3\n0  12:00:10  5")
     assert "Up to 5 requests at once lay swapped out" in finding(sql, "preemption", weight=4)["evidence"][-1]
@@ -305,6 +312,20 @@ def test_eviction_is_told_with_what_the_engine_itself_says_of_its_blocks_and_its
         "Reclaimed blocks had lain idle for 2.0 s on average.",
     ]
     assert row["evidence_against"][-1] == "A tier behind the pool was asked for 900 tokens over the run and had none of them."
+
+
+def test_a_prefix_that_was_never_found_often_is_told_by_kv_events_alone(sql):
+    """A twentieth more in a better time is a fall; with less, no better time is named. A full pool leaves no rest to be cache."""
+    wasted(sql, "prefix_refill  1  25  30  0.2  kv_events  KV events")
+    row = finding(sql, "prefix_eviction", **MISSED | {"best_hit_ratio": 0.44}, max_kv_usage_ratio=0.95)
+    assert row["summary"].endswith("40 % of looked-up prompt tokens were found.")
+    assert row["evidence"] == [
+        "Active requests held up to 95 % of the pool: what was kept for reuse had to make way.",
+        "25 tokens of blocks removed earlier were stored again over the run, told by KV events.",
+    ]
+    row = finding(sql, "prefix_eviction", **MISSED | {"best_hit_ratio": 0.45}, max_kv_usage_ratio=0.94)
+    assert row["summary"].endswith("40 % of looked-up prompt tokens were found, 45 % before.")
+    assert row["evidence"][0].endswith("the rest was cache, and it was written over.")
 
 
 def test_a_hit_ratio_over_few_prompts_is_chance(sql):

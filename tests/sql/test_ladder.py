@@ -86,6 +86,13 @@ def test_kv_events_answer_where_all_of_them_were_kept(sql, changed, is_partial, 
     assert used(sql, "method") == [("kv_events",)]
 
 
+@pytest.mark.parametrize(("caching", "answers"), [("false", ("caching_off", 0, 0, 0)), ("true", ("kv_events", 80, 80, 80))])
+def test_what_is_never_kept_for_reuse_is_never_computed_again_for_want_of_it(sql, caching, answers):
+    sql.given("core.engines", f"engine  engine_kind  kv_capacity_tokens  block_size  prefix_caching\n0  vllm  100  32  {caching}")
+    kv_events(sql)
+    assert used(sql, "method", "tokens_low", "tokens_best", "tokens_high", kind="prefix_refill") == [answers]
+
+
 def test_replays_answer_before_the_bounds_that_counters_give(sql):
     sql.given("core.engines", ENGINE)
     replays(sql, "0  replay  1  2  3  4  5  6  -", "0  preemption_counter  2  3  4  5  6  7  -")
