@@ -47,6 +47,13 @@ vllm:num_preemptions_total{engine="0",model_name="m"} 60.0
     assert (page.account.used, page.account.ignored, page.account.not_understood) == (4, 5, 0)  # two of the used are times
 
 
+def test_a_page_is_told_from_a_log_that_quotes_one():
+    page = b"# HELP vllm:a A.\n# TYPE vllm:a gauge\nvllm:a 1\n"
+    assert TEXT.detect(page) == 0.95
+    assert TEXT.detect(page.replace(b"vllm:", b"python_")) == 0.6
+    assert TEXT.detect(page + b"INFO said\n") == 0
+
+
 def test_a_page_without_any_time_leaves_it_null():
     page = read(TEXT, "# TYPE up gauge\nup 1\nvllm:num_requests_running 3\n")
     assert page.table("metric_samples", "at_utc name value") == cells("""
