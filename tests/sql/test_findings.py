@@ -85,18 +85,18 @@ def test_preemption_says_what_it_knows_and_what_would_tell_more(sql):
     assert bare["evidence"] == ["The engine counted 4 preemptions."]
     assert bare["evidence_against"] == []
     assert [sentence.split(":")[0] for sentence in bare["missing"]] == ["How many tokens were repeated", "Whose answers paused"]
-    wasted(sql, "preemption_recompute  10  20  30  0.25  replay  a replay")
+    wasted(sql, "preemption_recompute  10  20  30  0.75  replay  a replay")
     full = finding(
         sql, "preemption", weight=4, first_tokens=50, max_kv_usage_ratio=0.99, mean_running=12, paused_s=7.5, paused_requests=3,
-        longest_pause_s=2, max_waiting=6,
+        longest_pause_s=2, max_waiting=1,
     )  # fmt: skip
     assert "; 3 of the answers seen paused, the longest for" in full["summary"]
     assert full["evidence"][1:] == [
         "KV usage reached 99 % with 12 requests running on average.",
-        "Over the run 20 tokens were processed again (between 10 and 30): 25 % of all tokens computed. Told by a replay.",
+        "Over the run 20 tokens were processed again (between 10 and 30): 75 % of all tokens computed. Told by a replay.",
         "0.08 preemptions per request that got its first token.",
         "Client streams stood still for 7.5 s in all.",
-        "Who is preempted waits to run again in the same queue as new requests: it held up to 6 meanwhile.",
+        "Who is preempted waits to run again in the same queue as new requests: it held up to 1 meanwhile.",
     ]
     assert full["evidence_against"] == ["Only 8 % of requests were hit: mild."]
     assert full["missing"] == []
@@ -141,7 +141,8 @@ def test_what_v0_swapped_out_was_moved_and_not_computed_again(sql):
     assert "Up to 5 requests at once lay swapped out" in finding(sql, "preemption", weight=4)["evidence"][-1]
     sql.given("staging.engine_samples", "engine  sampled_at  swapped\n0  12:00:00  0")
     assert "swapped" not in said(finding(sql, "preemption", weight=4))
-    sql.given("staging.metric_samples", "engine  sampled_at  name  value\n0  12:00:00  vllm:num_requests_swapped  2")
+    scraped = ["0  12:00:00  vllm:num_requests_swapped  2", "0  12:00:00  vllm:num_requests_running  9"]
+    sql.given("staging.metric_samples", "\n".join(["engine  sampled_at  name  value", *scraped]))
     assert "Up to 2 requests at once lay swapped out" in finding(sql, "preemption", weight=4)["evidence"][-1]
 
 
