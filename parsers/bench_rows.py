@@ -15,7 +15,7 @@ from http import HTTPStatus
 from itertools import pairwise
 from typing import Any
 
-from parsers.json_text import BrokenJsonError, documents, read_text
+from parsers.json_text import values_in
 from parsers.source import Account, InputError, Sink, Source
 
 BATCH_REQUESTS = 2_000  # each may hold thousands of gaps
@@ -101,8 +101,13 @@ def error_kind(message: str) -> str:
 
 
 def numbers_in(value: object, *, but: Iterable[str] = ()) -> str:
-    """Every finite number in an object, JSON of its path (`latency.p99`) to it."""
-    return json.dumps(dict(_flat(value, "", frozenset(but))))
+    """Every number in an object, JSON of its path (`latency.p99`) to it."""
+    return json.dumps(numbers_of(value, but=but))
+
+
+def numbers_of(value: object, *, but: Iterable[str] = ()) -> dict[str, float]:
+    """Every number in an object by its path."""
+    return dict(_flat(value, "", frozenset(but)))
 
 
 def _flat(value: object, path: str, but: frozenset[str], deep: int = 0) -> Iterator[tuple[str, float]]:
@@ -110,7 +115,7 @@ def _flat(value: object, path: str, but: frozenset[str], deep: int = 0) -> Itera
         for key, each in value.items() if deep < DEEPEST else ():
             if key not in but:
                 yield from _flat(each, f"{path}.{key}" if path else str(key), but, deep + 1)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+    elif isinstance(value, (int, float)) and real(value) is not None:
         yield path, value
 
 
@@ -128,21 +133,25 @@ def write_requests(sink: Sink, source: str, run_index: int, requests: Iterable[R
     return index
 
 
-def read_documents(source: Source, sink: Sink, read: Callable[[Any, int, str, Sink], bool]) -> Account:
-    """Read each JSON document of a file: `read(document, how many were read before, source, sink)` says whether it is its own."""
-    content, fault = read_text(source)
-    account = Account(error=fault)
-    try:
-        for document in documents(content):
-            account.lines += 1
-            if read(document, account.used, source.name, sink):
-                account.used += 1
-            else:
-                account.misread(account.lines)
-    except BrokenJsonError as broken:
-        account.error = fault or f"{source.name}: {broken}"
-        if account.lines == 0:
-            raise InputError(account.error) from broken
+def read_documents(
+    source: Source,
+    sink: Sink,
+    read: Callable[[Any, int, str, Sink], bool],
+    of: Callable[[Source, Account], Iterator[object]] = values_in,
+) -> Account:
+    """Read each JSON document of a file: `read(document, how many were read before, source, sink)` says whether it is its own.
+
+    InputError where not even the first is whole.
+    """
+    account = Account()
+    for document in of(source, account):
+        account.lines += 1
+        if read(document, account.used, source.name, sink):
+            account.used += 1
+        else:
+            account.misread(account.lines)
+    if account.error and not account.lines:
+        raise InputError(account.error)
     return account
 
 

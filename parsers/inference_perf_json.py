@@ -17,12 +17,12 @@ does not have; the zeros are kept as written, and SQL decides. The account count
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from parsers import Format
-from parsers.json_text import BrokenJsonError, documents, read_text
-from parsers.source import Account, InputError, Sink, Source
+from parsers.bench_rows import numbers_of, of, read_documents, whole
+from parsers.source import Account, Sink, Source
 
 CLIENT, REPORT = "inference_perf", "inference_perf_prometheus"
 _REPORTED = ("queue_len", "kv_cache_usage_percentage", "num_preemptions_total", "num_requests_swapped")
@@ -30,33 +30,26 @@ _REPORTED = ("queue_len", "kv_cache_usage_percentage", "num_preemptions_total", 
 
 def parse(source: Source, sink: Sink) -> Account:
     """Read one report into the sink. InputError where its object is not whole."""
-    text, fault = read_text(source)
-    account = Account(error=fault)
-    try:
-        for document in documents(text):
-            account.lines += 1
-            if isinstance(document, dict) and isinstance(document.get("successes"), dict):
-                sink.write_rows("bench_runs", [_run(document, account.used, source.name)])
-                account.used += 1
-            else:
-                account.misread(account.lines)
-    except BrokenJsonError as broken:
-        account.error = fault or f"{source.name}: {broken}"
-        if account.lines == 0:
-            raise InputError(account.error) from broken
-    return account
+    return read_documents(source, sink, _read)
+
+
+def _read(document: Any, run_index: int, name: str, sink: Sink) -> bool:
+    if not isinstance(of(document, "successes"), dict):
+        return False
+    sink.write_rows("bench_runs", [_run(document, run_index, name)])
+    return True
 
 
 def _run(document: Mapping, run_index: int, name: str) -> dict[str, object]:
     """One report as a row of `bench_runs`."""
     successes = document["successes"]
     if any(key in successes for key in _REPORTED):
-        numbers = dict(_numbers(successes))
+        numbers = numbers_of(successes)
         return {
             "source": name, "run_index": run_index, "client": REPORT, "has_details": False, "aggregates": json.dumps(numbers),
         }  # fmt: skip
-    numbers = dict(_numbers({"load_summary": document.get("load_summary"), **successes}))
-    completed = _whole(numbers.get("count"))
+    numbers = numbers_of({"load_summary": document.get("load_summary"), **successes})
+    completed = whole(numbers.get("count"))
     return {
         "source": name,
         "run_index": run_index,
@@ -64,35 +57,22 @@ def _run(document: Mapping, run_index: int, name: str) -> dict[str, object]:
         # the time it took to answer all, which is longer than to send them: completed over completed per second
         "duration_s": _over(numbers.get("count"), numbers.get("throughput.requests_per_sec")),
         "completed": completed,
-        "failed": _whole(dict(_numbers(document.get("failures"))).get("count")),
-        "num_prompts": _whole(numbers.get("load_summary.count")),
+        "failed": whole(of(document, "failures", "count")),
+        "num_prompts": whole(numbers.get("load_summary.count")),
         "request_rate": numbers.get("load_summary.requested_rate"),
         "has_details": False,
-        "total_input_tokens": _whole(_times(completed, numbers.get("prompt_len.mean"))),
-        "total_output_tokens": _whole(_times(completed, numbers.get("output_len.mean"))),
+        "total_input_tokens": whole(_times(completed, numbers.get("prompt_len.mean"))),
+        "total_output_tokens": whole(_times(completed, numbers.get("output_len.mean"))),
         "aggregates": json.dumps(numbers),
     }
-
-
-def _numbers(value: object, path: str = "") -> Iterator[tuple[str, float]]:
-    """Every finite number below a value, by its path."""
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield from _numbers(each, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        yield path, float(value)
-
-
-def _whole(value: float | None) -> int | None:
-    return round(value) if value is not None else None
 
 
 def _over(value: float | None, per_second: float | None) -> float | None:
     return value / per_second if value is not None and per_second else None
 
 
-def _times(count: float | None, mean: float | None) -> float | None:
-    return count * mean if count is not None and mean is not None else None
+def _times(count: int | None, mean: float | None) -> int | None:
+    return round(count * mean) if count is not None and mean is not None else None
 
 
 def detect(head: bytes) -> float:

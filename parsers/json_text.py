@@ -10,8 +10,9 @@ import json
 import re
 from collections.abc import Iterator
 
-from parsers.source import LARGEST_DOCUMENT, InputError, Source
+from parsers.source import LARGEST_DOCUMENT, Account, InputError, Source
 
+LARGEST = 2**53  # of a number; beyond it a double is not exact
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[\s,\x1e]*")  # between documents: white space, the commas of a list cut open, RFC 7464 record separators
 _LONGEST_LITERAL = len("-Infinity")
@@ -85,6 +86,31 @@ def documents(text: str) -> Iterator[object]:
         value, position = value_at(text, position)
         yield value
         position = skip_blank(text, position)
+
+
+def values_in(source: Source, account: Account) -> Iterator[object]:
+    """Each value of a file; what it ends on before its end is the account's error."""
+    text, account.error = read_text(source)
+    try:
+        yield from documents(text)
+    except BrokenJsonError as broken:
+        account.error = account.error or f"{source.name}: {broken}"
+
+
+def elements_in(source: Source, account: Account) -> Iterator[object]:
+    """The same, with the elements of a list one by one."""
+    for value in values_in(source, account):
+        yield from value if isinstance(value, list) else [value]
+
+
+def number(value: object) -> float | None:
+    """A number; None for anything else, and for what no engine measures."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST else None
+
+
+def count(*values: object) -> int | None:
+    """The first that is a whole number, and not beyond what any engine counts."""
+    return next((value for value in values if type(value) is int and abs(value) < LARGEST), None)
 
 
 def decode_line(line: bytes) -> object:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 from parsers import Format
-from parsers.json_text import BrokenJsonError, documents, read_text
+from parsers.json_text import count, number, values_in
 from parsers.log_reading import Row, Rows
 from parsers.source import Account, Sink, Source
 
@@ -30,23 +30,11 @@ NO_KV = "Context size has been exceeded"
 def parse(source: Source, sink: Sink) -> Account:
     """Read one file: answers one after the other, or lists of them."""
     account, rows = Account(), Rows(source.name, sink)
-    text, account.error = read_text(source)
-    try:
-        for value in documents(text):
-            answers = [value] if isinstance(value, dict) or _is_slots(value) or not isinstance(value, list) else value
-            for answer in answers:
-                account.lines += 1
-                found = list(_rows_of(answer))
-                for row in found:
-                    rows.add(account.lines, row)
-                if found:
-                    account.used += 1
-                elif isinstance(answer, dict) and answer.get("error"):
-                    account.ignored += 1  # refused for a reason that has nothing to do with the pool
-                else:
-                    account.misread(account.lines)
-    except BrokenJsonError as fault:
-        account.error = account.error or f"{source.name}: {fault}"
+    for value in values_in(source, account):
+        for answer in value if isinstance(value, list) and not _is_slots(value) else [value]:
+            account.lines += 1
+            # known without a row: refused for a reason that has nothing to do with the pool
+            rows.take(account, list(_rows_of(answer)), is_known=isinstance(answer, dict) and bool(answer.get("error")))
     rows.write()
     return account
 
@@ -74,24 +62,24 @@ def _slots(slots: list[dict[str, Any]]) -> Iterator[Row]:
         following = slot.get("next_token")
         state = following[0] if isinstance(following, list) and following else following
         decoded = state.get("n_decoded") if isinstance(state, dict) else None
-        if prompt := _count(slot.get("n_prompt_tokens")):
-            held += prompt + (_count(decoded) or 0)
+        if prompt := count(slot.get("n_prompt_tokens")):
+            held += prompt + (count(decoded) or 0)
     yield "engine_samples", {"running": sum(slot.get("is_processing") is True for slot in slots), "kv_used_tokens": held}
     yield "engine_config", {"key": "max_num_seqs", "value_text": str(len(slots))}
-    if context := _count(slots[0].get("n_ctx")):
+    if context := count(slots[0].get("n_ctx")):
         yield "engine_config", {"key": "max_model_len", "value_text": str(context)}
 
 
 def _span(answer: dict[str, Any], timings: dict[str, Any]) -> dict[str, Any]:
-    prompt = _count(answer.get("tokens_evaluated"))
-    computed, cached = _count(timings.get("prompt_n")), _count(timings.get("cache_n"))
+    prompt = count(answer.get("tokens_evaluated"))
+    computed, cached = count(timings.get("prompt_n")), count(timings.get("cache_n"))
     if cached is None and prompt is not None and computed is not None:
         cached = prompt - computed
     prefill, decode = _seconds(timings.get("prompt_ms")), _seconds(timings.get("predicted_ms"))
     return {
         "name": "llamacpp_answer",
         "input_tokens": prompt if prompt is not None or computed is None else computed + (cached or 0),
-        "output_tokens": _count(timings.get("predicted_n")),
+        "output_tokens": count(timings.get("predicted_n")),
         "computed_tokens": computed,
         "cached_tokens": cached,
         "prefill_s": prefill,
@@ -100,12 +88,8 @@ def _span(answer: dict[str, Any], timings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _seconds(milliseconds: object) -> float | None:
-    return float(milliseconds) / 1000 if isinstance(milliseconds, (int, float)) and not isinstance(milliseconds, bool) else None
+    return value / 1000 if (value := number(milliseconds)) is not None else None
 
 
 def detect(head: bytes) -> float:

@@ -8,7 +8,7 @@ which answers with rows. A line that has a signal and gave no row is not underst
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -62,6 +62,17 @@ class Rows:
         self.count += 1
         if self.count >= ROWS_PER_WRITE:
             self.write()
+
+    def take(self, account: Account, found: Sequence[Row], *, is_known: bool = False) -> None:
+        """Keep the rows of the line that the account is at, and count it: used, or without a row but known, or not understood."""
+        for row in found:
+            self.add(account.lines, row)
+        if found:
+            account.used += 1
+        elif is_known:
+            account.ignored += 1
+        else:
+            account.misread(account.lines)
 
     def write(self) -> None:
         """Hand what is kept to the sink."""
@@ -121,14 +132,7 @@ def read_log(source: Source, sink: Sink, grammar: Grammar, read: Callable[[str],
                 except (ValueError, OverflowError):  # a number or a time that no engine has
                     account.misread(account.lines)
                     continue
-                for row in found:
-                    rows.add(account.lines, row)
-                if found:
-                    account.used += 1
-                elif grammar.must_be_understood.search(text):
-                    account.misread(account.lines)
-                else:
-                    account.ignored += 1
+                rows.take(account, found, is_known=not found and not grammar.must_be_understood.search(text))
         except InputError as error:
             if not account.lines:
                 raise

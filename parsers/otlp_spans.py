@@ -16,12 +16,11 @@ account counts documents, not lines) are read too. An aborted request leaves no 
 from __future__ import annotations
 
 import io
-import math
 import re
 from collections.abc import Iterator
 
 from parsers import Format
-from parsers.bench_rows import text
+from parsers.bench_rows import real, text, whole
 from parsers.json_text import BrokenJsonError, decode_line, documents, read_rest
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import unix_microseconds
@@ -120,10 +119,10 @@ def _request(span: object) -> dict[str, object]:
         "end_at": _time(_get(span, "endTimeUnixNano", "end_time_unix_nano")),
     }
     for key, column in _SECONDS.items():
-        row[column] = _real(attributes.get(key))
+        row[column] = real(attributes.get(key))
     for key, column in _COUNTS.items():
         if key in attributes:
-            row[column] = _int(attributes[key])
+            row[column] = whole(attributes[key])  # OTLP/JSON writes 64-bit numbers as text
     return row
 
 
@@ -148,20 +147,6 @@ def _get(holder: object, *names: str) -> object:
 def _list(holder: object, *names: str) -> list:
     found = _get(holder, *names)
     return found if isinstance(found, list) else []
-
-
-def _real(value: object) -> float | None:
-    try:
-        real = float(value) if isinstance(value, (int, float, str)) else math.nan
-    except (ValueError, OverflowError):
-        return None
-    return real if math.isfinite(real) else None
-
-
-def _int(value: object) -> int | None:
-    """A whole number; OTLP/JSON writes 64-bit ones as strings."""
-    real = _real(value)
-    return int(real) if real is not None and abs(real) < 2**53 else None
 
 
 def _time(value: object) -> int | None:

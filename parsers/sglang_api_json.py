@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from parsers import Format
-from parsers.json_text import BrokenJsonError, documents, read_text
+from parsers.json_text import values_in
 from parsers.log_reading import Row, Rows
 from parsers.sglang_config_lines import kept
 from parsers.source import Account, Sink, Source
@@ -37,19 +37,9 @@ _MEMORY = {"weight": "weights_gib", "kvcache": "kv_cache_memory_gib"}  # in unit
 def parse(source: Source, sink: Sink) -> Account:
     """Read one file: documents one after the other, on one line each or not."""
     account, rows = Account(), Rows(source.name, sink)
-    text, account.error = read_text(source)
-    try:
-        for value in documents(text):
-            account.lines += 1
-            found = list(_rows_of(value))
-            for row in found:
-                rows.add(account.lines, row)
-            if found:
-                account.used += 1
-            else:
-                account.misread(account.lines)
-    except BrokenJsonError as fault:
-        account.error = account.error or f"{source.name}: {fault}"
+    for value in values_in(source, account):
+        account.lines += 1
+        rows.take(account, list(_rows_of(value)))
     rows.write()
     return account
 

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from parsers import Format
-from parsers.json_text import BrokenJsonError, decode_line, documents, read_text
+from parsers.json_text import count, decode_line, elements_in, number
 from parsers.log_reading import Row, Rows, local_time
 from parsers.source import Account, InputError, Sink, Source
 
@@ -35,9 +35,9 @@ _EVENT = re.compile(rb'"event"\s*:\s*"(?:request\.(?:received|finished)|schedule
 
 def span_of(meta: dict[str, Any]) -> dict[str, Any] | None:
     """The `spans` row of one request's `meta_info`; None where it says neither when nor how long."""
-    arrived, first_run = _number(meta.get("request_received_ts")), _number(meta.get("forward_entry_time"))
-    prefilled, ended = _number(meta.get("prefill_finished_time")), _number(meta.get("request_finished_ts"))
-    ttft, e2e, waited = (_number(meta.get(name)) for name in ("first_token_latency", "e2e_latency", "queue_time"))
+    arrived, first_run = number(meta.get("request_received_ts")), number(meta.get("forward_entry_time"))
+    prefilled, ended = number(meta.get("prefill_finished_time")), number(meta.get("request_finished_ts"))
+    ttft, e2e, waited = (number(meta.get(name)) for name in ("first_token_latency", "e2e_latency", "queue_time"))
     if "prompt_tokens" not in meta or (arrived is None and e2e is None and waited is None):
         return None
     ended = arrived + e2e if ended is None and arrived is not None and e2e is not None else ended
@@ -49,10 +49,10 @@ def span_of(meta: dict[str, Any]) -> dict[str, Any] | None:
         "request_id": meta.get("id") if isinstance(meta.get("id"), str) else None,
         "start_at": _instant(arrived),
         "end_at": _instant(ended),
-        "input_tokens": _count(meta.get("prompt_tokens")),
-        "output_tokens": _count(meta.get("completion_tokens")),
+        "input_tokens": count(meta.get("prompt_tokens")),
+        "output_tokens": count(meta.get("completion_tokens")),
         "max_tokens": _reached_limit(meta),
-        "cached_tokens": _count(meta.get("cached_tokens")),
+        "cached_tokens": count(meta.get("cached_tokens")),
         "ttft_s": ttft,
         "e2e_s": e2e,
         "queue_s": queue,
@@ -66,7 +66,7 @@ def span_of(meta: dict[str, Any]) -> dict[str, Any] | None:
 
 def _retractions(meta: dict[str, Any]) -> int | None:
     """`total_retractions` from 0.5.5, `num_retractions` from 0.5.12."""
-    return _count(meta.get("num_retractions", meta.get("total_retractions")))
+    return count(meta.get("num_retractions", meta.get("total_retractions")))
 
 
 def _requeue(meta: dict[str, Any], waited: float | None, queue: float | None) -> float | None:
@@ -85,7 +85,7 @@ def event_rows(entry: dict[str, Any], columns: dict[str, Any]) -> Iterator[Row]:
     if event == "scheduler.status":
         running, queued = entry.get("running_rids"), entry.get("queued_rids")
         if isinstance(running, list) and isinstance(queued, list):
-            rank = _count(entry.get("dp_rank"))
+            rank = count(entry.get("dp_rank"))
             engine = {} if rank is None else {"engine": str(rank)}
             yield "engine_samples", when | engine | {"running": len(running), "waiting": len(queued)}
         return
@@ -112,7 +112,7 @@ def _rid(entry: dict[str, Any]) -> str | None:
 
 
 def _limit(entry: dict[str, Any]) -> int | None:
-    return _count(_parameters(entry).get("max_new_tokens"))
+    return count(_parameters(entry).get("max_new_tokens"))
 
 
 def _parameters(entry: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _asked(entry: dict[str, Any], span: dict[str, Any]) -> dict[str, Any]:
 def _reached_limit(meta: dict[str, Any]) -> int | None:
     """An answer that its limit ended says that limit: `"finish_reason": {"type": "length", "length": 220}`."""
     reason = meta.get("finish_reason")
-    return _count(reason.get("length")) if isinstance(reason, dict) and reason.get("type") == "length" else None
+    return count(reason.get("length")) if isinstance(reason, dict) and reason.get("type") == "length" else None
 
 
 def _answers(value: object) -> Iterator[dict[str, Any]]:
@@ -166,7 +166,7 @@ def parse(source: Source, sink: Sink) -> Account:
         try:
             for line in stream:
                 account.lines += 1
-                _take(account, rows, _rows_of(decode_line(_json_of(line))), is_blank=not line.strip())
+                rows.take(account, _rows_of(decode_line(_json_of(line))), is_known=not line.strip())
         except InputError as fault:
             account.error = str(fault)
     rows.write()
@@ -181,36 +181,12 @@ def _json_of(line: bytes) -> bytes:
 def _parse_document(source: Source, sink: Sink) -> Account:
     """One JSON array: each of its elements is a record."""
     account, rows = Account(), Rows(source.name, sink)
-    text, account.error = read_text(source)
-    try:
-        for value in documents(text):
-            for each in value if isinstance(value, list) else [value]:
-                account.lines += 1
-                # a request that failed has no meta_info: known, and without a row
-                _take(account, rows, _rows_of(each), is_blank=isinstance(each, dict) and not any(_answers(each)))
-    except BrokenJsonError as fault:
-        account.error = account.error or f"{source.name}: {fault}"
+    for each in elements_in(source, account):
+        account.lines += 1
+        # known without a row: a request that failed has no meta_info
+        rows.take(account, _rows_of(each), is_known=isinstance(each, dict) and not any(_answers(each)))
     rows.write()
     return account
-
-
-def _take(account: Account, rows: Rows, found: list[Row], *, is_blank: bool) -> None:
-    for row in found:
-        rows.add(account.lines, row)
-    if found:
-        account.used += 1
-    elif is_blank:
-        account.ignored += 1
-    else:
-        account.misread(account.lines)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _between(start: float | None, end: float | None) -> float | None:

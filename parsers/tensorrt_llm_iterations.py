@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any
 
 from parsers import Format
-from parsers.json_text import BrokenJsonError, documents, read_text
+from parsers.json_text import count, elements_in, number
 from parsers.log_reading import Row, Rows
 from parsers.source import Account, Sink, Source
 
@@ -33,20 +33,9 @@ _MOVED = {"iterOffloadBlocks": "kv_offloaded", "iterOnboardBlocks": "kv_restored
 def parse(source: Source, sink: Sink) -> Account:
     """Read one file. An empty list is an answer of an engine that did nothing since the last call."""
     account, rows, said = Account(), Rows(source.name, sink), _Said()
-    text, account.error = read_text(source)
-    try:
-        for value in documents(text):
-            for each in value if isinstance(value, list) else [value]:
-                account.lines += 1
-                found = list(_rows_of(each, said))
-                for row in found:
-                    rows.add(account.lines, row)
-                if found:
-                    account.used += 1
-                else:
-                    account.misread(account.lines)
-    except BrokenJsonError as fault:
-        account.error = account.error or f"{source.name}: {fault}"
+    for each in elements_in(source, account):
+        account.lines += 1
+        rows.take(account, list(_rows_of(each, said)))
     rows.write()
     return account
 
@@ -70,20 +59,20 @@ def _rows_of(value: object, said: _Said) -> Iterator[Row]:
         return
     local = _local(value.get("timestamp"))
     when: dict[str, Any] = {"at_local": local} if local else {}
-    rank = _count(value.get("attentionDpRank"))
+    rank = count(value.get("attentionDpRank"))
     if rank is not None:
         when["engine"] = str(rank)
     pool, batch = _object(value.get("kvCacheStats")), _object(value.get("inflightBatchingStats"))
-    blocks, size = _count(pool.get("maxNumBlocks")), _count(pool.get("tokensPerBlock"))
-    used = _count(pool.get("usedNumBlocks"))
+    blocks, size = count(pool.get("maxNumBlocks")), count(pool.get("tokensPerBlock"))
+    used = count(pool.get("usedNumBlocks"))
     usage = used / blocks if used is not None and blocks else None
-    paused = _count(batch.get("numPausedRequests"))
+    paused = count(batch.get("numPausedRequests"))
     yield (
         "engine_samples",
         when
         | {
-            "running": _count(batch.get("numScheduledRequests"), value.get("numActiveRequests")),
-            "waiting": _count(value.get("numQueuedRequests")),
+            "running": count(batch.get("numScheduledRequests"), value.get("numActiveRequests")),
+            "waiting": count(value.get("numQueuedRequests")),
             "kv_usage_ratio": usage,
             "kv_used_tokens": used * size if used is not None and size else None,
             "preemptions": paused,
@@ -93,18 +82,18 @@ def _rows_of(value: object, said: _Said) -> Iterator[Row]:
         "iteration_steps",
         when
         | {
-            "iteration": _count(value.get("iter")),
-            "context_requests": _count(batch.get("numContextRequests")),
-            "context_tokens": _count(batch.get("numCtxTokens")),
-            "generation_requests": _count(batch.get("numGenRequests")),
+            "iteration": count(value.get("iter")),
+            "context_requests": count(batch.get("numContextRequests")),
+            "context_tokens": count(batch.get("numCtxTokens")),
+            "generation_requests": count(batch.get("numGenRequests")),
             "generation_tokens": _generated(batch),
-            "elapsed_ms": _number(value.get("iterLatencyMS")),
+            "elapsed_ms": number(value.get("iterLatencyMS")),
             "kv_usage_ratio": usage,
         },
     )
     if paused:
         yield "engine_events", when | {"event": "retraction", "count": paused}
-    if tokens := _count(batch.get("numPausedKvTokens")):
+    if tokens := count(batch.get("numPausedKvTokens")):
         yield "engine_events", when | {"event": "retraction_freed_tokens", "count": tokens}
     yield from _moved(value, when, size)
     for key, text in said.new(_settings(value, blocks, size)):
@@ -113,14 +102,14 @@ def _rows_of(value: object, said: _Said) -> Iterator[Row]:
 
 def _generated(batch: dict[str, Any]) -> int | None:
     """One token for each request in decode, more with speculative decoding."""
-    requests, mean = _count(batch.get("numGenRequests")), _number(batch.get("avgNumDecodedTokensPerIter"))
+    requests, mean = count(batch.get("numGenRequests")), number(batch.get("avgNumDecodedTokensPerIter"))
     return None if requests is None else round(requests * max(mean or 1.0, 1.0))
 
 
 def _moved(value: dict[str, Any], when: dict[str, Any], size: int | None) -> Iterator[Row]:
     windows = _object(value.get("kvCacheIterationStats")).values()
     for name, event in _MOVED.items():
-        blocks = sum(_count(_object(window).get(name)) or 0 for window in windows)
+        blocks = sum(count(_object(window).get(name)) or 0 for window in windows)
         if blocks and size:
             yield "engine_events", when | {"event": event, "count": blocks * size}
 
@@ -130,8 +119,8 @@ def _settings(value: dict[str, Any], blocks: int | None, size: int | None) -> di
         "num_gpu_blocks": blocks,
         "block_size": size,
         "kv_capacity_tokens": blocks * size if blocks and size else None,
-        "max_num_seqs": _count(value.get("maxBatchSizeStatic"), value.get("maxNumActiveRequests")),
-        "max_num_batched_tokens": _count(value.get("maxNumTokensStatic"), value.get("maxNumTokensRuntime")),
+        "max_num_seqs": count(value.get("maxBatchSizeStatic"), value.get("maxNumActiveRequests")),
+        "max_num_batched_tokens": count(value.get("maxNumTokensStatic"), value.get("maxNumTokensRuntime")),
     }
     return {key: str(setting) for key, setting in settings.items() if setting}
 
@@ -147,15 +136,6 @@ def _local(stamp: object) -> datetime | None:
 
 def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _count(*values: object) -> int | None:
-    """The first that is a whole number, and not beyond what any engine counts."""
-    return next((value for value in values if type(value) is int and abs(value) < 2**53), None)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**53 else None
 
 
 def detect(head: bytes) -> float:

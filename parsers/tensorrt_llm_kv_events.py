@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parsers import Format
-from parsers.json_text import BrokenJsonError, documents, read_text
+from parsers.json_text import elements_in
 from parsers.kv_events_jsonl import NotAnEventError, fold
 from parsers.log_reading import Row, Rows
 from parsers.source import Account, Sink, Source
@@ -31,22 +31,12 @@ MEDIA = {0: "GPU", 1: "CPU"}
 def parse(source: Source, sink: Sink) -> Account:
     """Read one file: drained lists one after the other, or one event on each line."""
     account, rows = Account(), Rows(source.name, sink)
-    text, account.error = read_text(source)
-    try:
-        for value in documents(text):
-            for each in value if isinstance(value, list) else [value]:
-                account.lines += 1
-                try:
-                    found = list(_rows_of(each))
-                except (NotAnEventError, KeyError, TypeError, AttributeError):
-                    account.misread(account.lines)
-                    continue
-                for row in found:
-                    rows.add(account.lines, row)
-                account.used += bool(found)
-                account.ignored += not found
-    except BrokenJsonError as fault:
-        account.error = account.error or f"{source.name}: {fault}"
+    for each in elements_in(source, account):
+        account.lines += 1
+        try:
+            rows.take(account, list(_rows_of(each)), is_known=True)
+        except (NotAnEventError, KeyError, TypeError, AttributeError):
+            account.misread(account.lines)
     rows.write()
     return account
 

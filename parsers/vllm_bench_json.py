@@ -18,15 +18,15 @@ kept, and of an error only its exception class or HTTP reason.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from parsers import Format
-from parsers.bench_rows import BATCH_REQUESTS, error_kind, real, reals, text, whole
-from parsers.json_text import BrokenJsonError, documents, read_text
-from parsers.source import Account, InputError, Sink, Source
+from parsers.bench_rows import BATCH_REQUESTS, error_kind, read_documents, real, reals, text, whole
+from parsers.json_text import elements_in
+from parsers.source import Account, Sink, Source
 
 _DATE = "%Y%m%d-%H%M%S"
 
@@ -47,34 +47,13 @@ _HEAD_KEYS = tuple(
 
 def parse(source: Source, sink: Sink) -> Account:
     """Read one file into the sink. InputError where not even its first object is whole."""
-    content, fault = read_text(source)
-    account = Account(error=fault)
-    try:
-        for result in _results(content):
-            account.lines += 1
-            if isinstance(result, dict) and all(key in result for key in _ESSENTIAL):
-                _read_result(result, account.used, source.name, sink)
-                account.used += 1
-            else:
-                account.misread(account.lines)
-    except BrokenJsonError as broken:
-        account.error = fault or f"{source.name}: {broken}"
-        if account.lines == 0:
-            raise InputError(account.error) from broken
-    return account
+    return read_documents(source, sink, _read, of=elements_in)
 
 
-def _results(content: str) -> Iterator[object]:
-    """The objects of the file, those of a list one by one."""
-    for document in documents(content):
-        if isinstance(document, list):
-            yield from document
-        else:
-            yield document
-
-
-def _read_result(result: Mapping[str, object], run_index: int, name: str, sink: Sink) -> None:
-    """One run into the sink."""
+def _read(result: Any, run_index: int, name: str, sink: Sink) -> bool:
+    """One run into the sink; False where this is none."""
+    if not (isinstance(result, dict) and all(key in result for key in _ESSENTIAL)):
+        return False
     arrays = {
         key: value for key in (*_PER_REQUEST, "server_queue_times", "server_ttfts") if isinstance(value := result.get(key), list)
     }
@@ -101,6 +80,7 @@ def _read_result(result: Mapping[str, object], run_index: int, name: str, sink: 
     for start in range(0, count, BATCH_REQUESTS):
         rows = (_request(arrays, index) for index in range(start, min(start + BATCH_REQUESTS, count)))
         sink.write_rows("bench_requests", [{"source": name, "run_index": run_index, **row} for row in rows])
+    return True
 
 
 def _request(arrays: Mapping[str, list], index: int) -> dict[str, object]:
@@ -149,7 +129,7 @@ def _aggregates(result: Mapping[str, object]) -> str:
     numbers = {
         key: value
         for key, value in result.items()
-        if key not in _NOT_AGGREGATES and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if key not in _NOT_AGGREGATES and isinstance(value, (int, float)) and real(value) is not None
     }
     return json.dumps(numbers)
 

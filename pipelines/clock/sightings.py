@@ -115,7 +115,7 @@ def tagged(requests: pl.DataFrame, others: pl.DataFrame) -> Iterable[pl.DataFram
         agree &= (pl.col("output_tokens") <= pl.col("max_tokens")).fill_null(value=True)
     for _, pairs in sorted(joined.with_columns(agree.alias("agree")).partition_by("run_index", "tag", as_dict=True).items()):
         agreed = pairs.filter(pl.col("agree"))
-        of_run = requests.filter(pl.col("run_index") == pairs["run_index"][0]).height
+        of_run = requests.filter(pl.col("run_index").eq_missing(pairs["run_index"][0])).height
         # nine in ten: a request cut short by its client has other counts on the server
         if agreed.height >= min(FEW, of_run) and agreed.height >= 0.9 * pairs.height and 2 * agreed.height >= of_run:
             yield agreed

@@ -15,13 +15,18 @@ STAGE = {
         "latency": {"time_to_first_token": {"median": 3.036, "p99": 3.204}, "inter_token_latency": {"p99": 0.035, "max": 0.057}},
         "throughput": {"output_tokens_per_sec": 6316.8, "requests_per_sec": 101.23},
         "prompt_len": {"mean": 204.0},
-        "output_len": {"mean": 62.0},
+        "output_len": {"mean": 61.99999},
     },
     "failures": {"count": 0, "request_latency": None, "prompt_len": None},
 }
 REPORT = {
     "load_summary": {},
-    "successes": {"count": 937, "queue_len": {"mean": 0}, "kv_cache_usage_percentage": {"mean": 0.0, "p99": 0.0}},
+    "successes": {
+        "count": 937,
+        "beyond_any_float": 10**400,
+        "queue_len": {"mean": 0},
+        "kv_cache_usage_percentage": {"mean": 0.0, "p99": 0.0},
+    },
     "failures": {},
 }
 
@@ -39,6 +44,7 @@ def test_the_report_beside_a_stage_keeps_its_zeros_and_is_no_run_of_its_own():
     run = read(inference_perf_json.FORMAT, json.dumps(REPORT)).rows["bench_runs"][0]
     assert (run["client"], run["request_rate"]) == ("inference_perf_prometheus", None)
     assert json.loads(run["aggregates"])["kv_cache_usage_percentage.p99"] == 0.0
+    assert "beyond_any_float" not in run["aggregates"]
 
 
 def test_an_object_without_results_is_counted_as_not_understood():

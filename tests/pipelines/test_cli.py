@@ -138,6 +138,7 @@ def test_what_a_killed_analysis_left_is_taken_away_by_the_next(capsys, tmp_path)
     "given",
     [
         {"start_times": [-1e18, 0.5], "ttfts": [0.1, 0.2], "output_lens": [5, 5]},
+        {"mean_ttft_ms": 10**400, "ttfts": [0.1, 0.2], "output_lens": [5, 5]},
         {"itls": [[1e308, 1e308], [0.1]], "ttfts": [0.1, 1e308], "output_lens": [10**30, 5]},
     ],
 )
