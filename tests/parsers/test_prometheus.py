@@ -51,7 +51,7 @@ def test_a_page_is_told_from_a_log_that_quotes_one():
     page = b"# HELP vllm:a A.\n# TYPE vllm:a gauge\nvllm:a 1\n"
     assert TEXT.detect(page) == 0.95
     assert TEXT.detect(page.replace(b"vllm:", b"python_")) == 0.6
-    assert TEXT.detect(page + b"INFO said\n") == 0
+    assert TEXT.detect(page + b"INFO 01-23 06:33:37 and so on\n") == 0
 
 
 def test_a_page_without_any_time_leaves_it_null():
