@@ -1,5 +1,6 @@
 """Results of every load generator: what each says of its requests, and what it does not."""
 
+import gzip
 import io
 import json
 
@@ -130,6 +131,7 @@ def test_aiperf_parquet_gives_what_its_lines_give():
     )
     form, result = read_any(content)
     assert (form.name, result.account.used, result.account.ignored) == ("aiperf_server_parquet", 4, 1)
+    assert read_any(gzip.compress(content))[1].rows == result.rows
     assert result.table("metric_samples", "at_utc instance name engine le value") == [
         ["2025-10-07T05:00:07.5329", "gpu-1:8000", "vllm:num_preemptions_total", "0", "-", "3"],
         ["2025-10-07T05:00:07.5329", "gpu-1:8000", "vllm:num_requests_running", "0", "-", "8"],

@@ -98,6 +98,7 @@ def test_what_a_step_takes_for_the_context_it_reads_is_told_from_its_own_part(gi
     assert found is not None
     assert found.method == method
     assert len(found.alternatives) == 6
+    assert sum(weight for weight, _ in found.noise) == pytest.approx(1)
     for running, context in ((2, 1_000), (4, 16_000), (9, 2_000), (9, 36_000)):
         true = LONG.of(running, running, context) + between
         assert found.step_time.of(running, running, context) == pytest.approx(true, rel=within)
@@ -132,6 +133,7 @@ def test_answers_under_way_and_their_tokens_are_means_over_time():
     assert running.mean(6, 8) == pytest.approx((2, 107 + 52))
     assert running.mean(-5, 10) == pytest.approx((1, read / 15))
     assert running.mean(7, 7) == (1, 107 + 52)
+    assert Running.of([Spell(0, 0.5, 100, 110)]).at(0.25) == 105
 
 
 def test_prompts_are_computed_for_the_token_that_follows():
