@@ -23,7 +23,7 @@ from pipelines.replay.engine import Content, EngineSettings
 from pipelines.replay.engines import MODELS, EngineModel, model_of
 from pipelines.replay.levers import Facts, Scenario
 from pipelines.replay.load import Record
-from pipelines.replay.requests import SEEN, Seen
+from pipelines.replay.requests import SEEN, Seen, whole_requests
 from pipelines.replay.said import real
 
 CLOSED_SHARE = 0.6  # of the requests after the first ones that were sent as soon as another had ended; a client stumbles at times
@@ -286,40 +286,12 @@ def _alike(teller: str | None, told: int, requests: int, hit_share: float, trace
 
 # clients
 
-RECORDED = (
-    *("request_key", "source", "run_index", "arrived_at", "first_token_at", "finished_at"),
-    *("input_tokens", "output_tokens", "max_tokens", "ignores_eos"),
-)
-
 
 def _clients(requests: pl.DataFrame, contents: Mapping[str, Content]) -> list[Client]:
     """The clients of a run by the time they began."""
-    complete = (
-        requests.select(*RECORDED, "is_failed")
-        .filter(
-            pl.all_horizontal(
-                pl.col("arrived_at", "first_token_at", "finished_at", "input_tokens", "output_tokens").is_not_null()
-            )
-            & ~pl.col("is_failed").fill_null(value=False)
-            & (pl.col("output_tokens") > 0)
-            & (pl.col("input_tokens") > 0)
-        )
-        .sort("arrived_at", "request_key")
-    )
     by_client: dict[tuple[Any, Any], list[Record]] = {}
-    for row in complete.iter_rows(named=True):
-        by_client.setdefault((row["source"], row["run_index"]), []).append(
-            Record(
-                arrived_s=row["arrived_at"].timestamp(),
-                first_token_s=row["first_token_at"].timestamp(),
-                finished_s=row["finished_at"].timestamp(),
-                prompt_tokens=row["input_tokens"],
-                output_tokens=row["output_tokens"],
-                content=contents.get(row["request_key"]),
-                max_tokens=row["max_tokens"],
-                ignores_eos=row["ignores_eos"],
-            )
-        )
+    for row, record in whole_requests(requests, contents):
+        by_client.setdefault((row["source"], row["run_index"]), []).append(record)
     return sorted((client_of(records) for records in by_client.values()), key=lambda each: each.started_s)
 
 

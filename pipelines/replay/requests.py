@@ -19,7 +19,7 @@ from statistics import fmean, pstdev
 import polars as pl
 
 from pipelines.models import Run, python_model
-from pipelines.replay.engine import PROGRESS, Outcome
+from pipelines.replay.engine import PROGRESS, Content, Outcome
 from pipelines.replay.load import Bucket, Draw, Interval, Progress, Record, described, observed, sharing
 from pipelines.replay.vllm import Settings
 from pipelines.replay.vllm_settings import BY_PRIORITY, is_by_priority, settings_of
@@ -218,6 +218,11 @@ READS = (
 )
 LENGTHS = ("request_prompt_tokens", "request_generation_tokens")
 COUNTED = ("preemptions", "generation_tokens", *(f"{length}_{part}" for length in LENGTHS for part in ("count", "sum")))
+RECORDED = (
+    *("request_key", "source", "run_index", "arrived_at", "first_token_at", "finished_at"),
+    *("input_tokens", "output_tokens", "max_tokens", "ignores_eos"),
+)
+NOT_TOLD: Mapping[str, Content] = {}
 FOUND = ("prompt_tokens", "prompt_tokens_by_source", "cached_prompt_tokens", "prefix_hits")  # in the prefix cache, or not
 SEEN = (*COUNTED, *FOUND)  # of the counters, what `Seen` reads
 
@@ -256,7 +261,7 @@ def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFr
         counters, states = counters_of(name), states_of(name)
         said = dict(said_of(name).select("key", "value_text").iter_rows())
         seen = Seen.of(counters, states)
-        records = list(_records(requests_of(name)))
+        records = [record for _, record in whole_requests(requests_of(name))]
         intervals = _intervals(counters, histograms_of(name), states, engine)
         for method, size, draw, until in (
             ("replay", len(records), observed(records), seen.progress_of(records)),
@@ -346,21 +351,27 @@ def _why_not(method: str, engine: Row, seen: Seen, records: Sequence[Record], si
     return None
 
 
-def _records(requests: pl.DataFrame) -> Iterator[Record]:
-    """The requests that ran to their end, by arrival."""
-    complete = requests.filter(
+def whole_requests(requests: pl.DataFrame, contents: Mapping[str, Content] = NOT_TOLD) -> Iterator[tuple[Row, Record]]:
+    """The requests that ran to their end with all times and lengths, by arrival: each as it stands, and as a record."""
+    complete = requests.select(*RECORDED, "is_failed").filter(
         pl.all_horizontal(pl.col("arrived_at", "first_token_at", "finished_at", "input_tokens", "output_tokens").is_not_null())
         & ~pl.col("is_failed").fill_null(value=False)
         & (pl.col("output_tokens") > 0)
         & (pl.col("input_tokens") > 0)
     )
     for row in complete.sort("arrived_at", "request_key").iter_rows(named=True):
-        yield Record(
-            arrived_s=row["arrived_at"].timestamp(),
-            first_token_s=row["first_token_at"].timestamp(),
-            finished_s=row["finished_at"].timestamp(),
-            prompt_tokens=row["input_tokens"],
-            output_tokens=row["output_tokens"],
+        yield (
+            row,
+            Record(
+                arrived_s=row["arrived_at"].timestamp(),
+                first_token_s=row["first_token_at"].timestamp(),
+                finished_s=row["finished_at"].timestamp(),
+                prompt_tokens=row["input_tokens"],
+                output_tokens=row["output_tokens"],
+                content=contents.get(row["request_key"]),
+                max_tokens=row["max_tokens"],
+                ignores_eos=row["ignores_eos"],
+            ),
         )
 
 

@@ -13,10 +13,10 @@ from pipelines.replay.requests import (
     _buckets,
     _intervals,
     _line_at,
-    _records,
     _why_not,
     estimate,
     settings_of,
+    whole_requests,
 )
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -151,12 +151,13 @@ def test_settings_are_the_engine_s_own_or_vllm_s_defaults():
 
 def requests_table(*rows):
     columns = ("request_key", "arrived_at", "first_token_at", "finished_at", "input_tokens", "output_tokens", "is_failed")
-    return pl.DataFrame([dict(zip(columns, row, strict=True)) for row in rows])
+    unsaid = dict.fromkeys(("source", "run_index", "max_tokens", "ignores_eos"))
+    return pl.DataFrame([dict(zip(columns, row, strict=True)) | unsaid for row in rows])
 
 
 def records(count):
     rows = [(f"r{i}", AT, AT + timedelta(seconds=1), AT + timedelta(seconds=2), 100, 10, None) for i in range(count)]
-    return list(_records(requests_table(*rows)))
+    return [record for _, record in whole_requests(requests_table(*rows))]
 
 
 def test_only_requests_that_ran_to_their_end_are_replayed_by_arrival():
@@ -167,7 +168,7 @@ def test_only_requests_that_ran_to_their_end_are_replayed_by_arrival():
         ("silent", AT, first, last, 90, 0, None), ("empty", AT, first, last, 0, 9, None), ("cut", AT, first, None, 90, 9, None),
         ("least", AT + timedelta(seconds=2), first, first, 1, 1, None),
     )  # fmt: skip
-    found = list(_records(table))
+    found = [record for _, record in whole_requests(table)]
     assert [(each.prompt_tokens, each.output_tokens) for each in found] == [(90, 9), (100, 10), (1, 1)]
     assert found[1].arrived_s == AT.timestamp() + 1
     assert (found[1].first_token_s, found[1].finished_s) == (first.timestamp(), last.timestamp())
