@@ -127,6 +127,11 @@ pieces as (
     where prefill_per_s > 0 and gap_s > 0
 ),
 
+-- a prompt that is shorter than a piece is not worked off in smaller ones
+cut as (
+    select * from pieces where coalesce(prompt_mean > piece, true)
+),
+
 smaller_chunks as (
     select
         engine,
@@ -160,7 +165,7 @@ smaller_chunks as (
             format('Prefill runs at about {} tokens/s.', spoken_count(prefill_per_s)),
         ] as evidence,
         'prefill rate from the time slow steps cost; a step may take five usual ones' as method,
-    from pieces
+    from cut
     where piece < coalesce(max_num_batched_tokens, 8192)
 ),
 
@@ -181,7 +186,7 @@ long_prompt_cap as (
         []::varchar[] as prices,
         [format('Prefill runs at about {} tokens/s.', spoken_count(prefill_per_s))] as evidence,
         'as for the token budget of a step' as method,
-    from pieces
+    from cut
     where coalesce(nullif(long_prompt_cap, 0), 1e9) > piece
 ),
 

@@ -6,6 +6,9 @@
 -- A preempted request gives one slow gap too, when it runs again, so those that can have done so are counted beside them: it waits
 -- at the head of the queue, so no more than waited, nor more than were preempted since the queue was last empty.
 --
+-- Slow gaps have other reasons too (a pause of the whole engine). The prompts of an interval took no more of it than they would have at
+-- the highest rate at which this engine was seen to compute any, and no more than that is said to be lost.
+--
 -- Where every step carries prefill there is no quiet median to compare with. Then the step's own tokens tell: a step's time goes by the
 -- tokens in it, so of a step with `prompt_tokens_per_step` beside one token a running request, that share is the prefill's.
 --
@@ -17,7 +20,7 @@
 -- column: slow_gaps        | Those over five times the median.
 -- column: median_gap_s     | Median inter-token gap.
 -- column: decode_s         | Sum of all gaps.
--- column: lost_s           | What the slow gaps have over the median, summed (bucket midpoints).
+-- column: lost_s           | What the slow gaps have over the median, summed (bucket midpoints), as far as prompts can have caused it.
 -- column: prefill_lost_s   | The share of all gaps that prompt tokens took in the steps, by tokens; NULL where load is not known.
 -- column: prompt_tokens    | Prompt tokens computed in the interval.
 -- column: prompt_tokens_per_step | Prompt tokens an average step carried.
@@ -112,7 +115,8 @@ select
     coalesce(slowed.slow_gaps, 0) as slow_gaps,
     slowed.median_gap_s,
     counters.decode_s,
-    coalesce(slowed.lost_s, 0) as lost_s,
+    -- all streams wait for the prompts, so their share of the interval is their share of all gaps
+    least(coalesce(slowed.lost_s, 0), counters.decode_s * ratio(steps.prompt_rate, max(steps.prompt_rate) over (partition by slowed.engine))) as lost_s,
     counters.decode_s * ratio(steps.prompt_tokens_per_step, steps.prompt_tokens_per_step + greatest(states.running, 1)) as prefill_lost_s,
     coalesce(counters.computed_tokens, counters.prompt_tokens) as prompt_tokens,
     steps.prompt_tokens_per_step,
@@ -125,8 +129,9 @@ left join victims using (engine, interval_end)
 left join core.engine_states as states on states.engine = slowed.engine and states.sampled_at = slowed.interval_end
 cross join lateral (
     select
-        slowed.median_gap_s * ratio(
+        ratio(
             coalesce(counters.computed_tokens, counters.prompt_tokens), seconds_between(slowed.interval_start, slowed.interval_end)
-        ) as prompt_tokens_per_step,
+        ) as prompt_rate,
+        slowed.median_gap_s * prompt_rate as prompt_tokens_per_step,
 ) as steps
 order by slowed.engine, slowed.interval_end

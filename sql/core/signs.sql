@@ -42,10 +42,11 @@ warned as (
 slowed as (
     select engine, 'prefill_interference' as verdict, interval_start as sign_start, interval_end as sign_end, lost_s as weight
     from core.interference_intervals
-    -- a tenth of the decode time lost, to more gaps than preemptions explain, while prompts were being computed
+    -- a tenth of the decode time lost, to more gaps than preemptions explain, while prompts were being computed: enough of them to
+    -- dominate a step, as below
     where lost_s >= 0.1 * decode_s
         and slow_gaps > 2 * coalesce(most_resumes, 0)
-        and prompt_tokens > 0
+        and prompt_tokens >= 512
         and first_tokens > 0
 ),
 

@@ -131,6 +131,21 @@ def test_prefill_interference_beside_preemption_is_left_to_the_preemption(sql):
     assert {name for (name,) in told(sql, "verdict")} == {"preemption"}
 
 
+@pytest.mark.parametrize(("prompt_mean", "gaps"), [("3000", "falls to about 266 ms from about 3010 ms."), ("256", None)])
+def test_prompts_that_are_shorter_than_a_piece_are_not_cut(alone, prompt_mean, gaps):
+    """A thousand prompt tokens a second: a piece of 256 of them, the least there is, takes 256 ms beside a usual step of 10."""
+    alone.given(
+        "advice.lever_facts",
+        f"""
+        engine  verdict  severity  prompt_tokens  mean_running  lost_s  decode_s  gap_s  prompt_mean  max_num_batched_tokens
+        0  prefill_interference  40  9000  4  36  80  0.01  {prompt_mean}  8192
+        """,
+    )
+    told = {row["lever"]: row["estimates"] for row in alone.rows("advice.levers_of_steps").dicts()}
+    assert set(told) == ({"smaller_chunks", "long_prompt_cap"} if gaps else set())
+    assert not gaps or gaps in told["smaller_chunks"][0]
+
+
 def slots(sql, *, running, waiting, limit):
     verdict(sql, "queue_max_num_seqs")
     engine(sql, max_num_seqs=limit)

@@ -72,12 +72,12 @@ def test_prefills_interfere_where_they_take_a_tenth_and_preemptions_do_not_expla
     known = "0.01  100"
     header = "engine  lost_s  decode_s  slow_gaps  most_resumes  prompt_tokens  first_tokens  interval_start  interval_end  "
     rows = {
-        "a": "1.0  10  3  1  1  1",
-        "few": "0.9  10  3  1  1  1",
-        "preempted": "1.0  10  2  1  1  1",
-        "no_prompt": "1.0  10  3  1  0  1",
-        "no_first": "1.0  10  3  1  1  0",
-        "z": "1.0  10  1  -  1  1",
+        "a": "1.0  10  3  1  512  1",
+        "few": "0.9  10  3  1  512  1",
+        "preempted": "1.0  10  2  1  512  1",
+        "short_prompts": "1.0  10  3  1  511  1",
+        "no_first": "1.0  10  3  1  512  0",
+        "z": "1.0  10  1  -  512  1",
     }
     given(
         sql,
