@@ -98,7 +98,7 @@ def test_what_a_step_takes_for_the_context_it_reads_is_told_from_its_own_part(gi
     assert found is not None
     assert found.method == method
     assert len(found.alternatives) == 6
-    assert sum(weight for weight, _ in found.noise) == pytest.approx(1)
+    assert sum(weight * ratio for weight, ratio in found.noise) == pytest.approx(1, rel=2 * within)
     for running, context in ((2, 1_000), (4, 16_000), (9, 2_000), (9, 36_000)):
         true = LONG.of(running, running, context) + between
         assert found.step_time.of(running, running, context) == pytest.approx(true, rel=within)

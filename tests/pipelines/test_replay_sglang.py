@@ -298,6 +298,7 @@ def test_a_prompt_longer_than_the_chunk_takes_several_steps_in_which_nobody_deco
     outcome = replay([Request(0, 4, 6), Request(2.5, 150, 1)], settings())
     assert outcome.first_token_at == (1.0, 6.0)  # three chunks
     assert outcome.finished_at[0] == 9.0  # two of its five decode steps before them, three after
+    assert replay([Request(0, 150, 3)], settings(), StepTime(generated=1.0)).finished_at == (3.0,)  # only the last gives a token
     assert (4.0, 1) in outcome.token_gaps
 
 
