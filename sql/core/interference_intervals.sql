@@ -116,7 +116,10 @@ select
     slowed.median_gap_s,
     counters.decode_s,
     -- all streams wait for the prompts, so their share of the interval is their share of all gaps
-    least(coalesce(slowed.lost_s, 0), counters.decode_s * ratio(steps.prompt_rate, max(steps.prompt_rate) over (partition by slowed.engine))) as lost_s,
+    least(
+        coalesce(slowed.lost_s, 0),
+        counters.decode_s * ratio(steps.prompt_rate, max(steps.prompt_rate) over (partition by slowed.engine))
+    ) as lost_s,
     counters.decode_s * ratio(steps.prompt_tokens_per_step, steps.prompt_tokens_per_step + greatest(states.running, 1)) as prefill_lost_s,
     coalesce(counters.computed_tokens, counters.prompt_tokens) as prompt_tokens,
     steps.prompt_tokens_per_step,
