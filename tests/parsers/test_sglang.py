@@ -212,6 +212,16 @@ def test_the_text_request_log_is_read_behind_what_users_wrote():
     assert reading.table("request_lines", "event request_id at_local") == cells("finished a4 2026-11-29T13:23:59")
 
 
+def test_a_short_request_record_in_the_log_is_read():
+    line = '{"timestamp": "2026-11-29T14:23:59.051480", "event": "request.received", "rid": "a4"}\n'
+    assert read(LOG, line).table("request_lines", "event request_id") == cells("received a4")
+
+
+def test_a_log_of_a_start_alone_is_less_sure_and_any_other_is_none():
+    ready = b"hello\n[2026-09-13 16:06:07] The server is fired up and ready to roll!\n"
+    assert [LOG.detect(ready), LOG.detect(b"hello\n")] == [0.6, 0]
+
+
 def test_a_scheduler_status_counts_who_runs_and_who_waits():
     line = json.dumps(
         {"timestamp": "2026-11-29T13:23:59", "event": "scheduler.status", "running_rids": ["a"], "queued_rids": ["b", "c"]}
