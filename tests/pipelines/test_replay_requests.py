@@ -50,7 +50,8 @@ def test_the_range_is_what_the_replays_scatter_and_the_model_misses():
 def test_without_a_count_the_replays_speak_for_themselves():
     made = [throw(8, 800, lost=4000), throw(12, 1200, lost=4000)]
     told = estimate(made, counted=None, model_error=0.1)
-    assert told.tokens[1] == 1000
+    half = (600**2 + 100**2) ** 0.5
+    assert told.tokens == pytest.approx((1000 - half, 1000, 1000 + half))
     assert told.preemptions == pytest.approx((10 - 6.3246, 10, 10 + 6.3246), abs=1e-3)
 
 
@@ -58,7 +59,7 @@ def test_what_came_after_the_last_scrape_is_as_sure_as_a_replay():
     made = [throw(12, 1200, seen=10, lost=9000), throw(14, 1400, seen=10, lost=9000)]
     told = estimate(made, counted=10, model_error=0.1, unseen=2)
     assert told.preemptions == pytest.approx((10, 13, 13 + (3**2 + 0.6**2) ** 0.5 + 2))
-    assert told.tokens[1] == 1300
+    assert told.tokens[:2] == pytest.approx((1300 - (300**2 + 130**2) ** 0.5, 1300))
     assert told.tokens[2] > 1300 + 2 * 600  # each preemption nobody saw may have lost the most that one lost
 
 
@@ -76,7 +77,7 @@ def test_half_of_what_another_count_would_change_is_not_known():
     told = estimate([throw(10, 1000, lost=9000), throw(12, 1000, lost=9000)], counted=12.5, model_error=0.0)
     half = 1000 * 1.5 / 11 / 2
     assert told.tokens == pytest.approx((1000 - half, 1000, 1000 + half))
-    assert estimate([throw(0, 5), throw(0, 15)], counted=3, model_error=0.0).tokens == (0, 10, 10)  # none was replayed
+    assert estimate([throw(0, 5), throw(0, 15)], counted=50, model_error=0.0).tokens == (0, 10, 10)  # none was replayed
 
 
 def test_a_line_never_falls_and_never_outgrows_a_preemption_s_share():
@@ -86,6 +87,8 @@ def test_a_line_never_falls_and_never_outgrows_a_preemption_s_share():
     assert _line_at([10, 12], [1000, 1200], 11) == pytest.approx((1100, 0))
     assert _line_at([10, 12], [1000, 1200], 12) == pytest.approx((1200, 0))
     assert _line_at([10, 10], [900, 1100], 10) == (1000, 100)
+    assert _line_at([8, 12], [1000, 1000], 14) == (1000, 0)  # as far off as replays lie
+    assert _line_at([8, 12], [1000, 1000], 15)[0] == 1500  # farther: a share for each
 
 
 @pytest.mark.parametrize(
@@ -204,9 +207,9 @@ def test_buckets_stand_for_themselves_and_end_where_the_model_does():
     assert _buckets([(0.0, 10.0, 3.0), (20.0, 50.0, 4.0)], 40.0) == (Bucket(0.0, 10.0, 3), Bucket(20.0, 40.0, 4))
     assert _buckets([(0.0, 10.0, 1.0), (10.0, inf, 2.0)], inf) == (Bucket(0.0, 10.0, 1), Bucket(10.0, 20.0, 2))
     assert _buckets([(0.0, inf, 3.0)], inf) == (Bucket(0.0, 2.0, 3),)
-    assert _buckets([(0.0, 10.0, 5.0), (10.0, 20.0, -1.0), (20.0, 30.0, 2.0)], 99.0) == (
+    assert _buckets([(0.0, 10.0, 5.0), (10.0, 20.0, -3.0), (20.0, 30.0, 2.0), (30.0, 40.0, 4.0)], 99.0) == (
         Bucket(0.0, 10.0, 5),
-        Bucket(20.0, 30.0, 1),
+        Bucket(30.0, 40.0, 3),
     )
 
 

@@ -42,6 +42,7 @@ def test_of_a_long_recording_one_stretch_of_each_part_is_replayed_where_it_preem
         ([9, 0, 0, 0, 0, 2, 6, 1], [(0, 1), (5, 7)]),  # half are reached with the first
         ([9, 0, 5, 1, 0, 0, 0, 0], [(0, 1), (2, 4)]),
         ([9, 0, 0, 0, 0, 0, 0, 0], [(0, 1), (1, 2)]),  # nothing anywhere in the second part: its first
+        ([0, 0, 0, 0, 0, 0, 0, 9], [(6, 8)]),  # half are reached with the last: there is no second part
     ],
 )
 def test_a_stretch_holds_as_many_requests_as_its_part_may_and_most_of_its_preemptions(monkeypatch, preemptions, bounds):
