@@ -24,7 +24,7 @@ with gaps as (
         gaps.ended_at,
         gaps.duration_s,
         coalesce(gaps.clock_error_s, 2.0) as clock_error_s,
-        streams.client_run,
+        streams.witness_group,
     from core.request_gaps as gaps
     inner join core.gap_streams as streams using (stream)
 ),
@@ -71,12 +71,12 @@ near as (
 
 first_tokens as (
     select
-        streams.client_run,
+        streams.witness_group,
         streams.first_at,
-        sum(sum(requests.input_tokens)) over (partition by streams.client_run order by streams.first_at) as input_tokens,
+        sum(sum(requests.input_tokens)) over (partition by streams.witness_group order by streams.first_at) as input_tokens,
     from core.gap_streams as streams
     inner join core.requests as requests using (request_key)
-    group by streams.client_run, streams.first_at
+    group by streams.witness_group, streams.first_at
 ),
 
 prompts as (
@@ -86,9 +86,9 @@ prompts as (
         coalesce(until_end.input_tokens, 0) - coalesce(until_shortly_before.input_tokens, 0) as prompt_tokens,
     from gaps
     asof left join first_tokens as until_end
-        on until_end.client_run = gaps.client_run and until_end.first_at <= plus_seconds(gaps.ended_at, 0.05)
+        on until_end.witness_group = gaps.witness_group and until_end.first_at <= plus_seconds(gaps.ended_at, 0.05)
     asof left join first_tokens as until_shortly_before
-        on until_shortly_before.client_run = gaps.client_run
+        on until_shortly_before.witness_group = gaps.witness_group
         and until_shortly_before.first_at <= plus_seconds(gaps.ended_at, -0.05)
 ),
 

@@ -15,7 +15,7 @@ with gaps as (
         gaps.gap_index,
         gaps.started_at,
         gaps.ended_at,
-        streams.client_run,
+        streams.witness_group,
         floor(epoch(gaps.ended_at) * 4)::bigint as tick,
     from core.request_gaps as gaps
     inner join core.gap_streams as streams using (stream)
@@ -23,7 +23,7 @@ with gaps as (
 
 lives as (
     select
-        client_run,
+        witness_group,
         stream,
         first_at,
         last_at,
@@ -32,16 +32,16 @@ lives as (
 ),
 
 oldest as (
-    select client_run, tick, stream, first_at, last_at,
+    select witness_group, tick, stream, first_at, last_at,
     from lives
-    semi join gaps using (client_run, tick)
-    qualify row_number() over (partition by client_run, tick order by first_at, stream) <= 64
+    semi join gaps using (witness_group, tick)
+    qualify row_number() over (partition by witness_group, tick order by first_at, stream) <= 64
 ),
 
 peers as (
     select gaps.stream, gaps.gap_index, gaps.started_at, gaps.ended_at, oldest.stream as peer,
     from gaps
-    inner join oldest using (client_run, tick)
+    inner join oldest using (witness_group, tick)
     where oldest.stream <> gaps.stream
         and oldest.first_at <= plus_seconds(gaps.started_at, -0.05)
         and oldest.last_at >= plus_seconds(gaps.ended_at, -0.05)

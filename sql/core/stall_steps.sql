@@ -16,7 +16,7 @@
 -- column: away_s       | Time in which it did not run: missed steps times their time; NULL without peers.
 -- check:  silent_s >= 0 | A length.
 with gaps as (
-    select gaps.stream, gaps.gap_index, gaps.started_at, gaps.ended_at, gaps.duration_s, streams.client_run, streams.last_at,
+    select gaps.stream, gaps.gap_index, gaps.started_at, gaps.ended_at, gaps.duration_s, streams.witness_group, streams.last_at,
     from core.request_gaps as gaps
     inner join core.gap_streams as streams using (stream)
 ),
@@ -31,7 +31,7 @@ reads as (
 -- a plain decode step, as the client sees it: the lower quartile of the times between reads, in ten seconds of the run
 plain_steps as (
     select
-        streams.client_run,
+        streams.witness_group,
         floor(epoch(chunks.received_at) / 10)::bigint as decade,
         quantile_cont(chunks.gap_s, 0.25) as plain_step_s,
     from core.gap_chunks as chunks
@@ -101,7 +101,7 @@ compared as (
         gaps.gap_index,
         gaps.duration_s,
         gaps.started_at,
-        gaps.client_run,
+        gaps.witness_group,
         received.tail_edge,
         gaps.duration_s - any_value(received.lead_s) + any_value(received.tail_s) as window_s,
         any_value(received.chunks) filter (received.member = gaps.stream) as own_chunks,
@@ -112,7 +112,7 @@ compared as (
     from received
     inner join gaps using (stream, gap_index)
     inner join core.gap_streams as members_lives on members_lives.stream = received.member
-    group by gaps.stream, gaps.gap_index, gaps.duration_s, gaps.started_at, gaps.client_run, received.lead_edge, received.tail_edge
+    group by gaps.stream, gaps.gap_index, gaps.duration_s, gaps.started_at, gaps.witness_group, received.lead_edge, received.tail_edge
 ),
 
 -- While answers flow, a missed step lasted as long as the average one. While they are held up nothing tells how long each step
@@ -133,7 +133,7 @@ timed as (
     from compared
     inner join quiet using (stream, gap_index)
     left join plain_steps
-        on plain_steps.client_run = compared.client_run
+        on plain_steps.witness_group = compared.witness_group
         and plain_steps.decade = floor(epoch(compared.started_at) / 10)::bigint
     where steps > 0
 )

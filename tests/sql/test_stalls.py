@@ -1,5 +1,7 @@
 """Whose answers paused, and why: the engine's other streams are the witnesses."""
 
+from itertools import pairwise
+
 import pytest
 
 # Four streams that get a token every 20 ms from 12:00:00 on; `ours` is the last admitted. Times are told in steps of the engine.
@@ -179,3 +181,20 @@ def test_the_index_in_a_request_id_outranks_order(sql):
         c.json#0#1   cmpl-bench-ab12-1-0
         """
     )
+
+
+@pytest.mark.parametrize(("clock_error_s", "causes"), [(0.01, {"preemption"}), (0.011, {"engine_pause"})])
+def test_where_all_of_a_client_s_requests_are_preempted_another_s_show_that_the_engine_went_on(sql, clock_error_s, causes):
+    sql.given("staging.engine_names", "engine\n0")
+    sql.given("core.preemption_intervals", "engine  interval_start  interval_end  preemptions\n0  12:00:00  12:00:20  4")
+    rows = []
+    for file, missing in (("batch.json", [(100, 200)]), ("gold.json", [])):
+        moments = arrivals(400, missing=missing)
+        gaps = [round(later - earlier, 6) for earlier, later in pairwise(moments)]
+        rows += [
+            f"{file}  {file}  0  {index}  12:00:00  {moments[0] + 0.1:.6f}  100  {len(moments)}  {clock_error_s}  {gaps}"
+            for index in range(4)
+        ]
+    names = "source  source_file  run_index  request_index  sent_at  ttft_s  input_tokens  output_tokens  clock_error_s  gaps_s"
+    sql.given("client_requests", "\n".join([names, *rows]))
+    assert {row["cause"] for row in sql.rows("marts.stalls").dicts()} == causes
