@@ -54,6 +54,7 @@ FLAGS: dict[str, dict[str, tuple[str, str]]] = {
         "max_running_requests": ("0.4.3", "0.5.5"),
         "mem_fraction_static": ("0.4.3", "0.5.5"),
         "schedule_conservativeness": ("0.4.3", "0.5.5"),
+        "tp_size": ("0.4.3", "0.5.5"),
     },
 }
 
