@@ -82,15 +82,15 @@ def test_requests_that_nothing_counts_are_those_seen_in_the_house(sql, facts, re
 
 def test_preemption_says_what_it_knows_and_what_would_tell_more(sql):
     bare = finding(sql, "preemption", weight=4)
-    assert bare["evidence"] == ["The engine counted 4 preemptions."]
+    assert (bare["confidence"], bare["evidence"]) == (0.97, ["The engine counted 4 preemptions."])
     assert bare["evidence_against"] == []
     assert [sentence.split(":")[0] for sentence in bare["missing"]] == ["How many tokens were repeated", "Whose answers paused"]
     wasted(sql, "preemption_recompute  10  20  30  0.75  replay  a replay")
     full = finding(
-        sql, "preemption", weight=4, first_tokens=50, max_kv_usage_ratio=0.99, mean_running=12, paused_s=7.5, paused_requests=3,
+        sql, "preemption", weight=4, first_tokens=50, max_kv_usage_ratio=0.99, mean_running=12, paused_s=7.5, paused_requests=1,
         longest_pause_s=2, max_waiting=1,
     )  # fmt: skip
-    assert "; 3 of the answers seen paused, the longest for" in full["summary"]
+    assert "; 1 of the answers seen paused, the longest for" in full["summary"]
     assert full["evidence"][1:] == [
         "KV usage reached 99 % with 12 requests running on average.",
         "Over the run 20 tokens were processed again (between 10 and 30): 75 % of all tokens computed. Told by a replay.",
@@ -141,9 +141,9 @@ def test_what_v0_swapped_out_was_moved_and_not_computed_again(sql):
     assert "Up to 5 requests at once lay swapped out" in finding(sql, "preemption", weight=4)["evidence"][-1]
     sql.given("staging.engine_samples", "engine  sampled_at  swapped\n0  12:00:00  0")
     assert "swapped" not in said(finding(sql, "preemption", weight=4))
-    scraped = ["0  12:00:00  vllm:num_requests_swapped  2", "0  12:00:00  vllm:num_requests_running  9"]
+    scraped = ["0  12:00:00  vllm:num_requests_swapped  1", "0  12:00:00  vllm:num_requests_running  9"]
     sql.given("staging.metric_samples", "\n".join(["engine  sampled_at  name  value", *scraped]))
-    assert "Up to 2 requests at once lay swapped out" in finding(sql, "preemption", weight=4)["evidence"][-1]
+    assert "Up to 1 requests at once lay swapped out" in finding(sql, "preemption", weight=4)["evidence"][-1]
 
 
 # Queues ---------------------------------------------------------------------------------------------------------------------
@@ -415,29 +415,32 @@ def test_what_a_tier_gives_back_is_a_remark_for_moving_is_no_computing(sql):
 
 def test_a_client_that_holds_requests_back_is_as_bad_as_they_waited_in_it(sql):
     """Two seconds each, of eight in all; requests that were hardly held, or another engine's, are not among them."""
+    assert finding(sql, "client_limited", weight=4, signs=2)["confidence"] == 0.85  # of an engine of which nothing is known
     sql.given("core.engines", "engine  max_num_seqs\n0  16")
     rows = [
         "a  0  12:00:10  12:00:16  2",
-        "b  0  12:01:40  12:01:46  2",
+        "b  0  12:01:40  12:01:46  0.1",
         "c  0  12:00:10  12:00:50  0.05",
         "d  1  12:00:10  12:00:50  2",
     ]
     sql.given("core.requests", "\n".join(["request_key  engine  arrived_at  finished_at  client_queue_s", *rows]))
-    sql.given("staging.client_runs", "source  run_index  started_at  ended_at  max_concurrency\nx  0  12:00:00  12:02:00  3")
-    row = finding(sql, "client_limited", weight=4, signs=2, max_running=3, max_kv_usage_ratio=0.4)
+    runs = ["x  0  12:00:00  12:02:00  2", "x  1  11:00:00  12:00:00  3", "x  2  11:00:00  11:59:59  9"]
+    sql.given("staging.client_runs", "\n".join(["source  run_index  started_at  ended_at  max_concurrency", *runs]))
+    row = finding(sql, "client_limited", weight=4, signs=2, max_running=3, max_kv_usage_ratio=0.8)
     assert (row["severity"], row["confidence"]) == (43.2, 0.85)
     assert row["summary"] == "2 requests were held back by their own client, for 2.0 s on average, while the engine had room."
     assert row["evidence"] == [
         "Nobody waited in the engine then: 3 ran at most, of 16 slots.",
-        "KV usage at most 40 %.",
+        "KV usage at most 80 %.",
         "The client had at most 3 requests in flight.",
     ]
 
 
 @pytest.mark.parametrize(("waiting", "severity"), [(0, 25), ("-", 25), (1, 50)])
 def test_a_runaway_answer_is_worse_where_others_wait(sql, waiting, severity):
-    row = finding(sql, "runaway_generation", max_waiting=waiting, max_running=2, peak_weight=9000)
+    row = finding(sql, "runaway_generation", max_waiting=waiting, max_running=2, peak_weight=9000, max_kv_usage_ratio=0.8)
     assert (row["severity"], row["confidence"]) == (severity, 0.7)
+    assert "KV usage rose to 80 %." in row["evidence"]
     assert ("waited behind them" in said(row)) == (waiting == 1)
 
 
@@ -450,6 +453,7 @@ def test_load_is_as_uneven_as_the_busiest_is_above_its_share(sql):
     assert "runs 8 requests where the 4 engines run 4.0 on average and one only 2" in row["summary"]
     at_once = finding(sql, "imbalance", seconds=0)
     assert (at_once["confidence"], at_once["evidence"]) == (0.4, [])
+    assert [len(each["evidence_against"]) + len(each["missing"]) for each in (row, at_once)] == [0, 2]
 
 
 @pytest.mark.parametrize(("end", "severity"), [("12:01:40", 70), ("12:08:20", 100)])
