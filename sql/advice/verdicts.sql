@@ -210,6 +210,15 @@ unseen as (
         and names.engine not in (select findings.engine from findings where findings.matters and findings.engine is not null)
 ),
 
+-- a log's only line may find an engine idle and tell in its rates that it had worked: of that time nothing is known
+worked as (
+    select samples.engine, max(samples.generation_tokens_per_s) as tokens_per_s
+    from staging.engine_samples as samples
+    inner join engines using (engine)
+    where engines.samples = 1 and engines.origin = 'log' and engines.max_running = 0
+    group by samples.engine
+),
+
 -- a V1 log says nothing of preemption: with a full pool it is only suspected, without load samples nothing is known
 blind as (
     select
@@ -221,6 +230,10 @@ blind as (
         case when engines.samples = 0 then 0.0 else 15.0 end as severity,
         0.9 as confidence,
         case
+            when worked.tokens_per_s > 0 then format(
+                'Idle at the one instant seen, after {} tokens/s on average: what happened meanwhile is in no line.',
+                told_figure(worked.tokens_per_s, is_count := false)
+            )
             when engines.samples > 0 then format(
                 'KV usage reached {:.0f} % with {} waiting: preemption is likely, but a log of this version does not show it.',
                 100 * engines.max_kv_usage_ratio, engines.max_waiting
@@ -242,7 +255,9 @@ blind as (
         select engine, 0 as samples from unseen
     ) as engines
     cross join unjudged
+    left join worked using (engine)
     where engines.samples = 0
+        or worked.tokens_per_s > 0
         or (
             engines.origin = 'log'
             and coalesce(engines.engine_generation, 'v1') <> 'v0'

@@ -172,6 +172,17 @@ def test_a_v1_log_with_a_full_pool_cannot_tell_whether_it_preempts(alone, genera
     assert rows[0]["summary"].startswith("KV usage reached 90 % with 0 waiting") == is_told
 
 
+@pytest.mark.parametrize(
+    ("rate", "running", "verdict"),
+    [(0.1, 0, "insufficient_evidence"), (0.0, 0, "healthy"), ("-", 0, "healthy"), (0.1, 1, "healthy")],
+)
+def test_an_idle_line_that_tells_of_work_before_it_does_not_tell_how_that_went(alone, rate, running, verdict):
+    alone.given("core.engines", "engine  engine_kind  engine_generation\n0  vllm  v1")
+    sampled(alone, origin="log", running=running, seconds=[0])
+    alone.given("staging.engine_samples", f"engine  sampled_at  generation_tokens_per_s\n0  12:00:00  {rate}")
+    assert primary(alone) == verdict
+
+
 def test_without_load_samples_the_reason_is_said_that_most_inputs_have(alone):
     """What lies outside of the time asked for goes before: the rest may be there because of it."""
     alone.given("core.engines", "engine  engine_kind\n0  vllm")
