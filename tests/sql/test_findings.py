@@ -374,9 +374,13 @@ def test_slow_decoding_and_a_cold_start_are_felt_by_the_request(sql):
     row = finding(sql, "decode_slow", decode_s=20, first_tokens=10, generation_tokens=100, mean_running=7)
     assert (row["severity"], row["confidence"]) == (61.1, 0.5)
     assert "0.20 s between tokens at 7 running" in row["summary"]
+    assert finding(sql, "decode_slow", decode_s=2, first_tokens=1)["severity"] == 61.1
     assert finding(sql, "decode_slow", decode_s=20, first_tokens=0)["severity"] == 70.7
-    row = finding(sql, "cold_start", weight=20, first_tokens=10)
+    row = finding(sql, "cold_start", weight=20, first_tokens=10, mean_running=3, max_kv_usage_ratio=0.8)
     assert (row["severity"], row["confidence"]) == (77.3, 0.75)
+    assert "first tokens of its first requests took 2.0 s on average" in row["summary"]
+    assert row["evidence"][1] == "KV usage at most 80 %."
+    assert finding(sql, "cold_start", weight=2, first_tokens=1)["severity"] == 77.3
     assert finding(sql, "cold_start", weight=20, first_tokens=0)["severity"] == 89.4
 
 
@@ -393,7 +397,8 @@ def test_a_pause_is_felt_by_what_it_adds_to_all_of_the_run_s_requests(sql):
             ]
         ),
     )
-    assert finding(sql, "engine_pause", weight=10, peak_weight=2)["severity"] == 31.6
+    row = finding(sql, "engine_pause", weight=10, peak_weight=2)
+    assert (row["severity"], row["confidence"]) == (31.6, 0.8)
     assert finding(sql, "engine_pause", weight=160, peak_weight=2)["severity"] == 100
     sql.given("core.counter_intervals", counted)
     assert finding(sql, "engine_pause", weight=1, peak_weight=1)["severity"] == 63.2
