@@ -1,7 +1,8 @@
 -- Results that belong to a sweep: the same client and model (and name of stages), at two or more levels of concurrency or of request rate.
 --
 -- What varies is taken for the level: the limit of requests in flight, else the offered rate (of two that vary, the one with more
--- values). Nothing names the levels; they are in the results. What an engine counts of a level may come a scrape late, so that a
+-- values). Nothing names the levels; they are in the results. Clients of different load that ran at the same time are no levels: the engine
+-- had the sum of them. What an engine counts of a level may come a scrape late, so that a
 -- level's count runs on to the next level's start, at most fifteen seconds.
 --
 -- grain: source, run_index
@@ -27,12 +28,24 @@ with named as (
         and not coalesce(completed + coalesce(failed, 0) = 0, false)
 ),
 
+-- beyond what their clocks may be off by, and a moment for the last answers
+apart as (
+    select runs.*
+    from named as runs
+    anti join named as others
+        on others.client is not distinct from runs.client
+        and others.sweep is not distinct from runs.sweep
+        and (others.max_concurrency is distinct from runs.max_concurrency or others.request_rate is distinct from runs.request_rate)
+        and overlap_s(runs.started_at, runs.ended_at, others.started_at, others.ended_at)
+            > 0.1 * least(runs.duration_s, others.duration_s) + coalesce(runs.clock_error_s, 0) + coalesce(others.clock_error_s, 0)
+),
+
 runs as (
     select
         *,
         count(distinct max_concurrency) over load as concurrencies,
         count(distinct request_rate) over load as rates,
-    from named
+    from apart
     window load as (partition by client, sweep)
 ),
 

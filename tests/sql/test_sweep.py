@@ -59,6 +59,24 @@ def test_results_at_one_level_are_none_and_what_varies_more_is_the_level(sql):
     )
 
 
+@pytest.mark.parametrize(
+    ("start", "clock_error_s", "levels"),
+    [("12:00:08.5", "-", []), ("12:00:09", "-", [8.0, 16.0]), ("12:00:07", 1, [8.0, 16.0]), ("12:00:06.9", 1, [])],
+)
+def test_clients_that_ran_at_the_same_time_are_no_levels(sql, start, clock_error_s, levels):
+    """A tenth of the shorter one's ten seconds may be common, and what the two clocks may be off by."""
+    sql.given(
+        "client_runs",
+        f"""
+        source  run_index  client      model  started_at  ended_at  duration_s  max_concurrency  request_rate  clock_error_s
+        a.json  0          vllm_bench  m      12:00:00    12:00:10  10          8                -             {clock_error_s}
+        a.copy  0          vllm_bench  m      12:00:00    12:00:10  10          8                -             {clock_error_s}
+        b.json  0          vllm_bench  m      {start}     12:00:30  20          16               -             {clock_error_s}
+        """,
+    )
+    assert sorted({row["level"] for row in sql.rows("core.sweep_runs").dicts()}) == levels
+
+
 def test_preemptions_of_an_interval_that_spans_two_levels_may_be_of_either(sql):
     sql.given("client_runs", RUNS)
     sql.given(
