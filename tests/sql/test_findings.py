@@ -295,17 +295,21 @@ def test_eviction_is_as_bad_as_the_share_that_was_missed(sql):
     wasted(sql, "prefix_refill  1  99  130  0.2  capacity_bound  counters")
     row = finding(sql, "prefix_eviction", **MISSED)
     assert (row["severity"], row["confidence"]) == (50, 0.65)
+    wasted(sql, "prefix_refill  1  25  30  0.2  kv_events  KV events")  # of two spells, then
+    spells(sql, *({"verdict": "prefix_eviction", "window_start": start} | MISSED for start in ("12:00:00", "12:01:00")))
+    assert findings(sql, "severity") == [(35.4,), (35.4,)]
 
 
 def test_eviction_is_told_with_what_the_engine_itself_says_of_its_blocks_and_its_tier(sql):
+    """Over the run, which is two minutes of this."""
     counted = {
-        "block_idle_before_evict_s_sum": 60,
-        "block_idle_before_evict_s_count": 30,
-        "evicted_tokens": 4096,
-        "external_prefix_queries": 900,
+        "block_idle_before_evict_s_sum": 30,
+        "block_idle_before_evict_s_count": 15,
+        "evicted_tokens": 2048,
+        "external_prefix_queries": 450,
         "external_prefix_hits": 0,
     }
-    rows = [f"0  {signal}  -  12:00:00  12:01:00  {delta}" for signal, delta in counted.items()]
+    rows = [f"0  {signal}  -  12:0{at}:00  12:0{at + 1}:00  {delta}" for signal, delta in counted.items() for at in (0, 1)]
     sql.given("core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta", *rows]))
     row = finding(sql, "prefix_eviction", **MISSED)
     assert row["evidence"][-2:] == [
@@ -313,6 +317,9 @@ def test_eviction_is_told_with_what_the_engine_itself_says_of_its_blocks_and_its
         "Reclaimed blocks had lain idle for 2.0 s on average.",
     ]
     assert row["evidence_against"][-1] == "A tier behind the pool was asked for 900 tokens over the run and had none of them."
+    idle = "engine  signal  labels  interval_start  interval_end  delta\n0  external_prefix_queries  -  12:00:00  12:01:00  0"
+    sql.given("core.counter_intervals", idle)
+    assert "A tier" not in " ".join(finding(sql, "prefix_eviction", **MISSED)["evidence_against"])
 
 
 def test_a_prefix_that_was_never_found_often_is_told_by_kv_events_alone(sql):
@@ -366,13 +373,22 @@ def test_interference_is_surer_where_nobody_was_preempted(sql, usage, preemption
     assert (row["severity"], row["confidence"]) == (31.6, confidence)
     assert "25 % of the time between tokens" in row["summary"]
     assert "900 prompt tokens were computed meanwhile, 90 a request." in row["evidence"]
+    assert f"KV usage at most {100 * usage:.0f} %." in row["evidence"]
     assert ("nobody lost KV state" in said(row)) == (preemptions == 0)
     assert len(row["evidence_against"]) == (preemptions == 1)
 
 
+def test_interference_is_felt_by_the_request_and_takes_no_more_than_all_of_the_time(sql):
+    assert finding(sql, "prefill_interference", weight=1, first_tokens=1, decode_s=4)["severity"] == 31.6
+    row = finding(sql, "prefill_interference", weight=60, first_tokens=10, decode_s=40)
+    assert "100 % of the time between tokens" in row["summary"]
+
+
 def test_slow_decoding_and_a_cold_start_are_felt_by_the_request(sql):
-    row = finding(sql, "decode_slow", decode_s=20, first_tokens=10, generation_tokens=100, mean_running=7)
+    load = {"mean_running": 7, "mean_waiting": 0, "max_kv_usage_ratio": 0.8}
+    row = finding(sql, "decode_slow", decode_s=20, first_tokens=10, generation_tokens=100, **load)
     assert (row["severity"], row["confidence"]) == (61.1, 0.5)
+    assert row["evidence"] == ["KV usage at most 80 %, 0 requests waiting on average."]
     assert "0.20 s between tokens at 7 running" in row["summary"]
     assert finding(sql, "decode_slow", decode_s=2, first_tokens=1)["severity"] == 61.1
     assert finding(sql, "decode_slow", decode_s=20, first_tokens=0)["severity"] == 70.7
@@ -406,9 +422,13 @@ def test_a_pause_is_felt_by_what_it_adds_to_all_of_the_run_s_requests(sql):
 
 def test_what_a_tier_gives_back_is_a_remark_for_moving_is_no_computing(sql):
     """At most 15, by the root of the share; the pool's size and what the tier lost are said where they are told."""
-    sql.given("core.engines", "engine  kv_capacity_tokens\n0  5120")
-    sql.given("core.tier_restores", "engine  method  restored_tokens  stored_tokens  dropped_tokens\n0  tier_log  64  36  900")
+    tier = "engine  method  restored_tokens  stored_tokens  dropped_tokens\n0  tier_log  64  36  {}"
     facts = {"restored_tokens": 8100, "queried_tokens": 10000, "hit_tokens": 500, "weight": 8100}
+    assert finding(sql, "offload_pressure", **facts | {"restored_tokens": 20000})["severity"] == 15
+    sql.given("core.tier_restores", tier.format(0))
+    assert len(finding(sql, "offload_pressure", **facts)["evidence"]) == 1
+    sql.given("core.engines", "engine  kv_capacity_tokens\n0  5120")
+    sql.given("core.tier_restores", tier.format(900))
     row = finding(sql, "offload_pressure", **facts)
     assert (row["severity"], row["confidence"]) == (13.5, 0.8)
     assert "81 % of looked-up prompt tokens were loaded from a tier behind it, 5 % were found in it" in row["summary"]
