@@ -215,14 +215,14 @@ WAITED = {"seconds": 5, "mean_waiting": 3, "mean_running": 9, "max_waiting": 4, 
     ("verdict", "engine", "facts", "sentence"),
     [
         ("queue_max_num_seqs", "vllm", {"max_kv_usage_ratio": 0.79}, "while the KV pool had room"),
-        ("queue_kv_capacity", "vllm", {"preemptions": 2}, "; 2 of them had been running and waited to run again"),
+        ("queue_kv_capacity", "vllm", {"preemptions": 1}, "; 1 of them had been running and waited to run again"),
         ("queue_kv_capacity", "vllm", {"preemptions": 0}, "No preemption was counted"),
         ("queue_unknown", "sglang", {"max_kv_usage_ratio": 0.89}, "this engine admits by what a request may still generate"),
         ("queue_unknown", "tensorrt_llm", {"max_kv_usage_ratio": 0.89}, "this engine admits by what a request may still"),
         ("queue_unknown", "vllm", {}, "Up to 4 requests waited; 10 ran at most."),
         ("queue_unknown", "vllm", {"queued_s": 30, "queued_requests": 12, "e2e_s": 120}, "had waited 2.50 s each before"),
         ("queue_unknown", "vllm", {"queued_s": 30, "queued_requests": 12, "e2e_s": 120}, "25 % of their whole latency"),
-        ("queue_unknown", "vllm", {"mean_kv_usage_ratio": 0.25, "max_kv_usage_ratio": 0.5}, "25 % on average, 50 % at most"),
+        ("queue_unknown", "vllm", {"mean_kv_usage_ratio": 0.6, "max_kv_usage_ratio": 0.8}, "60 % on average, 80 % at most"),
     ],
 )
 def test_a_queue_says_what_holds_of_it(sql, verdict, engine, facts, sentence):
