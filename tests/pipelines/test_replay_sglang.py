@@ -212,6 +212,7 @@ def test_a_request_finds_all_of_its_prompt_but_a_token():
     prompt = Content.of(range(40), 1)
     for load, found in (
         ({"content": prompt}, 39),
+        ({"content": Content.of((1, 2), 4).until(6)}, 6),  # as far as it is known
         ({"shared_blocks": 7}, 28),
     ):
         requests = [Request(0, 40, 2, **load), Request(50, 40, 2, **load)]
@@ -278,6 +279,17 @@ def test_so_many_tokens_and_no_fewer_hold_requests_of_known_length(version, prom
     load = [Request(0, prompt, answer, ignores_eos=True) for answer in answers]
     for room, starts in ((tokens, 0.0), (tokens - 1, 30.0)):
         assert replay(load, settings(room, is_caching=False, version=version)).started_at == (0.0, starts)
+
+
+def test_without_chunks_a_batch_ends_where_a_prompt_would_fill_its_budget():
+    unchunked = settings(chunked_prefill_size=None, max_prefill_tokens=64)
+    for prompt, starts in ((23, 0.0), (24, 1.0)):
+        assert replay([Request(0, 40, 2), Request(0, prompt, 2)], unchunked).started_at == (0.0, starts)
+
+
+def test_an_answer_is_cut_off_two_tokens_before_it_fills_the_pool():
+    outcome = replay([Request(0, 300, 200)], settings())
+    assert outcome.finished_at == (5 + (400 - 2 - 300 - 1),)  # five chunks, the last of which gives the first token
 
 
 def test_no_answer_is_counted_on_with_more_than_4096_tokens():
