@@ -43,6 +43,7 @@ def test_the_best_before_is_of_ten_lookups_and_ends_with_the_engine_s_life(sql):
         looked_up.format(20, 6),
         looked_up.format(50, 3),
         looked_up.format(50, 9) + "generation_tokens - 5 reset",
+        looked_up.format(30, 9) + "generation_tokens - 6 reset",
     )
     assert (
         sql.rows("core.prefix_intervals")
@@ -55,6 +56,7 @@ def test_the_best_before_is_of_ten_lookups_and_ends_with_the_engine_s_life(sql):
         12:05:00      0.27       11            0.70            50.0           100             1000
         12:06:00      0.23       12            0.70            20.0           100             1000
         12:07:00      0.50       9             -               -              5               1000
+        12:08:00      0.30       9             -               -              6               1000
         """
     )
 
