@@ -26,6 +26,7 @@ POOL_CHANGE = 0.05  # start-up profiling makes a pool vary by less from one star
 FEW = 3  # of a list that a sentence may hold
 ENDED, HALVED = 0.1, 0.5  # share of the pressure that is left: below the first it ended, above the second it stayed
 SEED = 2
+NO_SETTINGS = ("identity", "measured")  # roles of what nobody set to get another result
 
 Conclusion = Literal["supports", "refutes", "inconclusive", "not_comparable"]
 PRESSURES = ("preemptions", "queue_kv_capacity_s")
@@ -136,7 +137,7 @@ def changed(before: Side, after: Side) -> tuple[tuple[Change, ...], tuple[Change
         old, new = before.settings.get(key), after.settings.get(key)
         some = new or old
         is_same = old is not None and new is not None and old.value == new.value
-        if some is None or is_same or some.role == "identity" or (None in (old, new) and not is_stated):
+        if some is None or is_same or some.role in NO_SETTINGS or (None in (old, new) and not is_stated):
             continue
         inferred = bool((old and old.is_inferred) or (new and new.is_inferred))
         if inferred and None in (old, new):  # a ceiling that one load reached and the other did not is no difference
@@ -158,7 +159,7 @@ def both_state(before: Side, after: Side) -> bool:
 
 
 def _stated(side: Side) -> set[str]:
-    told = ("derived", "identity")
+    told = ("derived", *NO_SETTINGS)
     return {key for key, setting in side.settings.items() if setting.role not in told and not setting.is_inferred}
 
 

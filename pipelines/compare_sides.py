@@ -24,7 +24,7 @@ QUERIES = ("settings", "requests", "loads", "measures")
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting as an engine has it. `role` is pool, admission, derived, identity or other (sql/lib/settings.sql)."""
+    """One setting as an engine has it. `role` is pool, admission, derived, measured, identity or other (sql/lib/settings.sql)."""
 
     value: str
     role: str

@@ -1,8 +1,9 @@
 -- What is not as it was: verdict, version, settings and workload of each engine against the last day it was seen before.
 --
 -- On the day an engine's verdict turned, what else changed that day stands beside it: the first place to look, not yet the cause.
--- Sizes that an engine measures at each start waver by a few blocks; they count as changed from two in a hundred on. What follows from
--- one another (tokens, blocks and requests that the pool holds) is one change, named once.
+-- Sizes that follow from what an engine measures at each start waver by a few blocks; they count as changed from two in a hundred on,
+-- and those that follow from one another (tokens, blocks and requests that the pool holds) are one change, named once. The measured
+-- itself (memory of the weights, memory free before) is nobody's change.
 --
 -- grain: day, run, engine, kind, name
 -- column: day        | The day.
@@ -33,11 +34,9 @@ settings as (
     inner join settings_before using (run, engine, key)
     left join setting_roles() as roles using (key)
     where now.value_text <> settings_before.before
+        and roles.role is distinct from 'measured'
         and not coalesce(
-            now.key in (
-                'num_gpu_blocks', 'kv_capacity_tokens', 'kv_cache_memory_bytes', 'kv_cache_memory_gib', 'max_concurrency',
-                'kv_cache_max_concurrency'
-            )
+            roles.role = 'derived'
             and abs(ratio(try_cast(now.value_text as double), try_cast(settings_before.before as double)) - 1) < 0.02,
             false
         )

@@ -1,7 +1,8 @@
 -- What a setting is, when two runs are compared: the one place where that is known.
 --
 -- pool: how much KV state fits. admission: how much of it may be asked for at once. derived: a fact that follows from others and is
--- no variable of its own. identity: names, places and numbers that change no result. What is not listed is a variable all the same.
+-- no variable of its own. measured: what an engine found of its machine when it started, which nobody set; where it matters, the pool
+-- that follows from it differs. identity: names, places and numbers that change no result. What is not listed is a variable all the same.
 create or replace macro setting_roles() as table
 select key, role
 from (values
@@ -32,10 +33,13 @@ from (values
     ('max_concurrency_tokens_per_request', 'derived'),
     ('effective_attention_block_size', 'derived'),
     ('user_specified_block_size', 'derived'),
-    ('available_gpu_mem', 'derived'),
-    ('avail_mem', 'derived'),
-    ('mem_usage', 'derived'),
+    ('kv_offloading_cpu_blocks', 'derived'),
+    ('full_layer_tokens', 'derived'),
+    ('swa_layer_tokens', 'derived'),
+    ('max_mamba_cache_size', 'derived'),
     ('engine_generation', 'derived'),
+    ('weights_gib', 'measured'),
+    ('free_before_load_gib', 'measured'),
     ('served_model_name', 'identity'),
     ('instance_id', 'identity'),
     ('data_parallel_rank', 'identity'),

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from parsers import sglang_config_lines, vllm_config_lines
 from pipelines.charts import language
 from pipelines.compare import Comparison, changed, compare
 from pipelines.compare_sides import Load, Request, Setting, Side
@@ -118,6 +119,21 @@ def test_ports_names_and_facts_that_follow_are_no_variables_and_an_unexplained_p
         ["gpu_memory_utilization"],
         ["kv_capacity_tokens"],
     )
+
+
+MEASURED = sorted(
+    {name for line in (*vllm_config_lines.FACTS, *sglang_config_lines.MEMORY) for name in line.groupindex if "_gib" in name}
+)
+
+
+@pytest.mark.parametrize("key", MEASURED)
+def test_memory_that_an_engine_measured_at_its_start_is_no_change_of_anybodys(key):
+    with connect() as connection:
+        roles = dict(connection.execute("select key, role from setting_roles()").fetchall())
+    told = [{key: Setting(value, roles.get(key, "other"), is_inferred=False)} for value in ("0.004", "0.006")]
+    variables, following = changed(side(more=told[0]), side(more=told[1]))
+    assert variables == ()
+    assert [change.key for change in following] == ([key] if key == "kv_cache_memory_gib" else [])  # the pool's, which follows
 
 
 def test_a_ceiling_that_one_load_reached_and_the_other_did_not_is_no_difference():

@@ -146,6 +146,7 @@ def test_what_changed_stands_beside_the_verdict_that_turned(fleet):
         2025-12-31  a    0       engine_version  0.31.0
         2025-12-31  a    0       num_gpu_blocks  10000
         2025-12-31  b    0       num_gpu_blocks  10000
+        2025-12-31  b    0       weights_gib     14.99
         2025-12-31  b    0       max_concurrency  20.1
         2025-12-31  b    0       kv_cache_max_concurrency  20.1
         """,
@@ -158,6 +159,7 @@ def test_what_changed_stands_beside_the_verdict_that_turned(fleet):
         2026-01-01  a    0       engine_version  0.32.0
         2026-01-01  a    0       num_gpu_blocks  10007
         2026-01-01  b    0       num_gpu_blocks  8000
+        2026-01-01  b    0       weights_gib     16.01
         2026-01-01  b    0       max_concurrency  16.2
         2026-01-01  b    0       kv_cache_max_concurrency  16.2
         """,
