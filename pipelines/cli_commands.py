@@ -180,8 +180,9 @@ def daily(arguments: argparse.Namespace) -> int:
     if not engines:
         raise CallError(f"{arguments.config}: no file matches any path of its [[engines]]; check the paths")
     days = cli_daily.days_of(settings, arguments.day, arguments.back)
+    again = () if arguments.day else days[:-1]
     with Progress() as progress:
-        report = cli_daily.run(settings, engines, days, fresh=arguments.fresh, tell=progress.tell)
+        report = cli_daily.run(settings, engines, days, again=again, fresh=arguments.fresh, tell=progress.tell)
     print("\n".join(report.lines()))
     if settings.store.exists(page := fleet_report.name_of(max(days))):
         print(f"Lake: {settings.store.url}\nReport: {settings.store.uri(page)}")

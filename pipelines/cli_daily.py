@@ -5,7 +5,7 @@ Days before are looked at again, since files come late; what has not changed is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
@@ -47,9 +47,19 @@ def days_of(config: Config, days: Sequence[date], back: int, now: datetime | Non
 
 
 def run(
-    config: Config, engines: Sequence[Engine], days: Sequence[date], *, fresh: bool = False, tell: Tell = lambda _: None
+    config: Config,
+    engines: Sequence[Engine],
+    days: Sequence[date],
+    *,
+    again: Collection[date] = (),
+    fresh: bool = False,
+    tell: Tell = lambda _: None,
 ) -> Report:
-    """Bring these engines' days up to date, then the fleet's tables, retention, the catalog. A fault stops only its own day."""
+    """Bring these engines' days up to date, then the fleet's tables, retention, the catalog. A fault stops only its own day.
+
+    On the days looked at again for late files nothing is missed that was missed in its own night, or before there was an engine.
+    """
+    groups = config.groups if {each.name for each in engines} >= {each.name for each in config.fleet()} else ()
     config.store.sweep()
     report = Report()
     for day in days:
@@ -59,6 +69,9 @@ def run(
         report.empty += sum(each.status == daily.EMPTY for each in outcomes)
         report.made += verdicts(config, day, [each.engine for each in outcomes if each.status == daily.MADE])
         report.alerts += alerts(config, day, [engine.name for engine in engines])
+        if day not in again:
+            gone = daily.missing(config, outcomes, groups)
+            report.alerts += [f"{day}  {group}  {daily.MISSING}: {how}" for group, how in gone]
     fleet_day.reduce_from(config, min(days), then=fleet_report.publish, tell=tell)
     report.dropped = retention.drop_old(config, config.day_of(datetime.now(UTC)))
     catalog.publish(config.store)

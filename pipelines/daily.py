@@ -8,7 +8,7 @@ are those of its manifest is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -30,6 +30,7 @@ from pipelines.publish import published
 
 Tell = Callable[[str], object]
 BESIDES = ("raw.sources", "core.engine_settings", "core.requests")  # published of a day beside marts and advice
+MISSING, NAMED = "every_engine_is_there", 3  # a check beside those of `checks`: of what is not in the lake; engines it names
 MADE, UNCHANGED, EMPTY = "made", "unchanged", "empty"
 CODE = (  # what the bytes of a day depend on beside its inputs
     "parsers",
@@ -48,6 +49,7 @@ class Outcome:
     day: date
     status: str
     manifest: Manifest | None
+    lack: str = ""  # of a day without input: what was looked for, and what to look at
 
 
 def tables() -> dict[str, str]:
@@ -75,7 +77,7 @@ def analyze_day(config: Config, engine: Engine, day: date, *, fresh: bool = Fals
     if not roles and (faults := day_inputs.unread(engine, day, contents)):
         raise InputError(f"none of its {len(faults)} files could be read; the first: {faults[0]}")
     if not roles:
-        return Outcome(engine.name, day, EMPTY, None)
+        return Outcome(engine.name, day, EMPTY, None, day_inputs.lack(engine, day, contents))
     found = day_inputs.pieces(roles, contents, window)
     tell(f"{engine.name} on {day}: {len(found)} inputs")
     manifest = Manifest(day.isoformat(), engine.name, code_version(), parameters, tuple(piece.used for piece in found))
@@ -104,6 +106,29 @@ def analyze_all(
         except InputError as error:
             faults.append(f"{engine.name} on {day}: {error}")
     return outcomes, faults
+
+
+def missing(config: Config, outcomes: Iterable[Outcome], groups: Collection[str]) -> list[tuple[str, str]]:
+    """What breaks MISSING: the group, and in one sentence which of its engines have no input, what was looked for and what to do.
+
+    Of the groups given, those entries are named too whose paths are to name the engines and match nothing at all.
+    """
+    lacking: dict[tuple[str, str], list[str]] = {}
+    for each in outcomes:
+        if each.status == EMPTY:
+            lacking.setdefault((config.engine(each.engine).group, each.lack), []).append(each.engine)
+    found = [(group, f"{_named(names)}: {lack}") for (group, lack), names in lacking.items()]
+    known = [engine.settings for engine in config.fleet()]
+    return found + [
+        (entry.group, f"no file matches {', '.join(entry.paths)}, which is to name the engines; check the paths in {config.path}")
+        for entry in config.engines
+        if entry.group in groups and entry not in known
+    ]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def stale_mark(config: Config, engine: Engine, day: date, *, is_due: bool) -> str | None:

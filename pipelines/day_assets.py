@@ -27,7 +27,6 @@ from pipelines.resources import DailyJob
 
 RETRY = dg.RetryPolicy(max_retries=2, delay=60, backoff=dg.Backoff.EXPONENTIAL)
 FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=36), warn_window=timedelta(hours=30))
-MISSING = "every_engine_is_there"
 NAMED, SHOWN = 3, 20  # engines named where a check's outcome is said in one line, and in a list
 
 
@@ -55,7 +54,9 @@ def group_assets(config: Config, group: str) -> dg.AssetsDefinition:
         for each in DAY_CHECKS
     ]
     checks.append(
-        dg.AssetCheckSpec(MISSING, asset=key(group, "runs"), description="Each engine has files of the day that can be read.")
+        dg.AssetCheckSpec(
+            daily.MISSING, asset=key(group, "runs"), description="Each engine has files of the day that can be read."
+        )
     )
 
     @dg.multi_asset(name=f"days_{group}", specs=specs, check_specs=checks, partitions_def=days_of(config), retry_policy=RETRY)
@@ -67,7 +68,8 @@ def group_assets(config: Config, group: str) -> dg.AssetsDefinition:
             raise dg.RetryRequested(max_retries=1, seconds_to_wait=RETRY.delay)  # a server may only be starting
         context.log.info("%s: %s", day, ", ".join(f"{each.engine} {each.status}" for each in outcomes))
         names = [each.engine for each in outcomes if each.manifest]
-        yield _missing(group, [each.engine for each in outcomes if not each.manifest], faults, is_told=bool(names))
+        gone = [how for _, how in daily.missing(config, outcomes, (group,))]
+        yield _missing(group, gone, faults, is_told=bool(names))
         with connect() as con:
             if not views(con, config, day, names):  # a group that fails alone: the fleet is made of the others
                 context.log.error("no engine of %s has a file of %s that could be read", group, day)
@@ -165,7 +167,7 @@ def _shown(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines: l
 
 def _untold(group: str, day: date) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
     """A group of which nothing could be read: no row of that day. What the lake has of it, if anything, is left as it is."""
-    said = f"No file of {day} could be read: `{MISSING}` of its runs says why."
+    said = f"No file of {day} could be read: `{daily.MISSING}` of its runs says why."
     for each in DAY_CHECKS:  # Dagster wants each; none of them has a row that breaks it
         yield dg.AssetCheckResult(check_name=each.name, asset_key=key(group, each.table), passed=True, description=said)
     for table in daily.tables():
@@ -189,10 +191,10 @@ def _day_result(check: DayCheck, group: str, con: duckdb.DuckDBPyConnection, con
     )
 
 
-def _missing(group: str, engines: list[str], faults: list[str], *, is_told: bool) -> dg.AssetCheckResult:
-    said = [*faults, *(f"{engine}: no file of the day" for engine in engines)]
+def _missing(group: str, gone: list[str], faults: list[str], *, is_told: bool) -> dg.AssetCheckResult:
+    said = [*faults, *gone]
     return dg.AssetCheckResult(
-        check_name=MISSING,
+        check_name=daily.MISSING,
         asset_key=key(group, "runs"),
         passed=not said,
         severity=dg.AssetCheckSeverity.ERROR if faults or not is_told else dg.AssetCheckSeverity.WARN,

@@ -84,6 +84,25 @@ def unread(engine: Engine, day: date, contents: Contents) -> list[str]:
     return [content.error for content in found if content.error]
 
 
+def lack(engine: Engine, day: date, contents: Contents) -> str:
+    """Why a day has no input: what was looked for and what to look at, in one sentence that is the same for a whole fleet."""
+    settings, files = engine.settings, engine.files((day,))
+    paths = ", ".join(settings.paths)
+    digests = [contents.digest_of(each) for each in files]
+    errors = [known.error for digest in digests if digest and (known := contents.kept(digest)) and known.error]
+    if files and (None in digests or len(errors) == len(files)):
+        first = errors[0] if errors else f"{files[digests.index(None)].uri} cannot be opened"
+        return f"what matches {paths} cannot be read; the first: {first}"
+    if files:
+        return f"what matches {paths} tells nothing of this day; check that it is still written, and the `timezone` of its stamps"
+    server = f"the Prometheus server has nothing of {settings.selector or 'it'}" if settings.prometheus else ""
+    nowhere = f"no file matches {paths}" if paths else ""
+    what = " and ".join(filter(None, (nowhere, server)))
+    return (
+        f"{what}; check {'the paths' if paths else '`selector`'} in the configuration, and that the engine's data still arrives"
+    )
+
+
 def _latest_settings(learned: Iterable[Content], window: Window) -> Content | None:
     """The last log before the day's reach that states settings; metrics state theirs with each scrape."""
     logs = [each for each in learned if each.is_log and each.rows.get("engine_config")]

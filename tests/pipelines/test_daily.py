@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from parsers import InputError
-from pipelines import catalog, cli_daily, daily, day_inputs, fleet_day, retention
+from pipelines import catalog, cli, cli_daily, daily, day_inputs, fleet_day, retention
 from pipelines.checks import DAY_CHECKS
 from pipelines.config import Config, load
 from pipelines.contents import Contents
@@ -275,6 +275,42 @@ def test_the_command_tells_each_day_made_its_alerts_and_what_it_left_alone(job):
     assert lines[0].startswith("2026-11-27  chat  ")
     assert any(line.startswith("alert: 2026-11-26  chat  preemptions_per_hour: ") for line in lines)
     assert lines[-1] == "1 made, 1 unchanged, 0 without input"
+
+
+def test_an_engine_without_input_is_an_alert_of_its_group_that_says_what_was_looked_for(capsys, tmp_path):
+    config = configured(
+        tmp_path, ("chat", "silent", "elsewhere"), extra='[[engines]]\npaths = ["gone/{engine}/*.log"]\ngroup = "fleet"'
+    )
+    scrapes(tmp_path / f"chat/{SECOND}/m.json", at("2026-11-27 10:00"), 21)
+    write(tmp_path / "elsewhere/logs/vllm.log", log_lines(at("2026-11-20 10:00"), 5))
+    call = ["daily", "--config", str(config.path), "--day", str(SECOND)]
+    assert cli.main([*call, "--fail-on", "alert"]) == 1
+    told = [line for line in capsys.readouterr().out.splitlines() if "every_engine_is_there" in line]
+    begin = f"alert: {SECOND}"
+    assert told == [
+        f"{begin}  even  every_engine_is_there: elsewhere: what matches elsewhere/logs/*, elsewhere/{{day}}/* tells nothing of "
+        "this day; check that it is still written, and the `timezone` of its stamps",
+        f"{begin}  odd  every_engine_is_there: silent: no file matches silent/logs/*, silent/{{day}}/*; check the paths in the "
+        "configuration, and that the engine's data still arrives",
+        f"{begin}  fleet  every_engine_is_there: no file matches gone/{{engine}}/*.log, which is to name the engines; "
+        f"check the paths in {config.path}",
+    ]
+    assert cli.main(call) == 0
+    assert cli.main([*call, "--fail-on", "alert", "--engine", "chat"]) == 0, "what was not asked for is not missed"
+
+
+def test_files_that_cannot_be_read_are_what_an_engine_lacks(tmp_path):
+    job = Job(configured(tmp_path))
+    write(tmp_path / "chat/logs/notes", ["nothing that an engine wrote\n"])
+    outcome = daily.analyze_day(job.config, job.config.engine("chat"), SECOND)
+    assert outcome.lack.startswith("what matches chat/logs/*, chat/{day}/* cannot be read; the first: notes: ")
+
+
+def test_on_a_day_looked_at_again_nothing_is_missed_anew(tmp_path):
+    config = configured(tmp_path)
+    report = cli_daily.run(config, config.fleet(), [FIRST, SECOND], again=[FIRST])
+    assert [alert[:10] for alert in report.alerts] == [str(SECOND)]
+    assert report.empty == 2
 
 
 def test_days_are_yesterday_and_some_before_in_the_zone_of_the_lake(made):
