@@ -267,14 +267,12 @@ def _check_table(what_if: WhatIf) -> str:
 
 def _change_table(title: str, told: Answer) -> str:
     assert told.after is not None
-    measured = told.what_if.model.recording.measured
     rows = []
     for name in FIGURES:
-        after = told.after.figures[name]
-        before = measured[name].best if name in measured else told.before.figures[name].best
-        rows.append([name, _value(name, before), _value(name, after.best), _interval(name, after)])
+        before, after = told.before.figures[name], told.after.figures[name]
+        rows.append([name, _value(name, before.best), _value(name, after.best), _interval(name, after)])
     return (
-        textwrap.fill(f"With {title}:", COLUMNS)
+        textwrap.fill(f"With {title}; before is the run as replayed, too, so that what differs is the change:", COLUMNS)
         + "\n"
         + aligned(["", "before", "after", "interval"], rows, numeric=[False, True, True, True])
     )

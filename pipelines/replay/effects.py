@@ -28,6 +28,7 @@ SCHEMA = {
     "setting": pl.String,
     "to_value": pl.String,
     "recorded": pl.Float64,
+    "before": pl.Float64,
     "low": pl.Float64,
     "best": pl.Float64,
     "high": pl.Float64,
@@ -47,7 +48,8 @@ def replayed_effects(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFra
     column: figure   | Figure foretold; `none` where there was no replay.
     column: setting  | The setting proposed.
     column: to_value | Its value.
-    column: recorded | The figure in the run, as measured; where no input tells it, as replayed.
+    column: recorded | The figure in the run, as measured; NULL where no input tells it.
+    column: before   | The figure of the run itself as replayed: what the others are to be compared with.
     column: low      | Least under the setting.
     column: best     | Expected under the setting.
     column: high     | Most under the setting.
@@ -80,8 +82,8 @@ def _rows(tables: Mapping[str, pl.DataFrame], proposals: Sequence[dict[str, obje
             continue
         measured = what_if.model.recording.measured
         for name in FIGURES:
-            before = measured[name].best if name in measured else what_if.before.mean(name)
-            yield row | {"figure": name, "recorded": before} | vars(told.figures[name])
+            was = measured[name].best if name in measured else None
+            yield row | {"figure": name, "recorded": was, "before": what_if.before.mean(name)} | vars(told.figures[name])
 
 
 def _too_much(tables: Mapping[str, pl.DataFrame]) -> str | None:

@@ -393,11 +393,16 @@ def why_not(checks: Sequence[SelfCheck], scale: float) -> str | None:
     """Why this run gets no prediction; None where the replay reproduces it."""
     missed = [each for each in checks if each.name in DECIDING and each.miss > LARGEST_MISS and not each.is_within]
     if missed:
-        what = ", ".join(f"{each.name} {each.recorded:,.6g} recorded and {each.replayed:,.6g} replayed" for each in missed)
+        what = ", ".join(f"{each.name} {spoken(each.recorded)} recorded and {spoken(each.replayed)} replayed" for each in missed)
         return f"the replay does not reproduce the run ({what}): something acts here that it does not model"
     if not 0.5 < scale < 2:
         return f"the steps of this run take {scale:.1f} times what the gaps between its tokens say: something else takes the time"
     return None
+
+
+def spoken(value: float) -> str:
+    """18,937 and, below a thousand, 8.7: a mean of few replays is no finer than that."""
+    return f"{value:,.{0 if value >= 1000 else 1}f}".removesuffix(".0")
 
 
 DECIDING = ("preemptions", "recomputed_tokens", "queue_s", "duration_s")

@@ -2,7 +2,8 @@
 -- test.
 --
 -- How much of an effect to expect is told by a replay of the recorded requests under the setting where there is one
--- (advice.replayed_effects, the figures of `kvpressure whatif`), else by rule of thumb: told_by says which.
+-- (advice.replayed_effects, the figures of `kvpressure whatif`), else by rule of thumb: told_by says which. Both figures of a
+-- change are replays', with the setting as it was and as proposed, so that what the replay misses of the run is no effect.
 --
 -- grain: run, engine, rank
 -- column: run             | The analyzed run.
@@ -34,26 +35,26 @@ with figures(place, figure, name, unit, is_count, is_more_better) as (
         (6, 'output_tokens_per_s', 'output tokens per second', '', false, true)
 ),
 
--- a figure counts as moved where its interval leaves out what was recorded, or its best estimate is a tenth away
+-- a figure counts as moved where its interval leaves out what the run itself is replayed to, or its best estimate is a tenth away
 moved as (
     select
         effects.engine,
         effects.rank,
         figures.place,
-        (effects.best > effects.recorded) = figures.is_more_better as is_better,
+        (effects.best > effects.before) = figures.is_more_better as is_better,
         -- seconds, where neither is less than one
-        if(unit = ' ms' and least(effects.recorded, effects.best) >= 1000, 1000, 1) as divisor,
+        if(unit = ' ms' and least(effects.before, effects.best) >= 1000, 1000, 1) as divisor,
         format(
             '{} from {} to {}{} ({} to {})',
             figures.name,
-            told_figure(effects.recorded / divisor, is_count), told_figure(effects.best / divisor, is_count),
+            told_figure(effects.before / divisor, is_count), told_figure(effects.best / divisor, is_count),
             if(divisor = 1000, ' s', unit),
             told_figure(effects.low / divisor, is_count), told_figure(effects.high / divisor, is_count)
         ) as words,
     from advice.replayed_effects as effects
     inner join figures using (figure)
-    where effects.recorded not between effects.low and effects.high
-        or abs(effects.best - effects.recorded) > 0.1 * greatest(effects.best, effects.recorded)
+    where effects.before not between effects.low and effects.high
+        or abs(effects.best - effects.before) > 0.1 * greatest(effects.best, effects.before)
 ),
 
 replayed as (
@@ -61,6 +62,10 @@ replayed as (
         effects.engine,
         effects.rank,
         any_value(effects.reason) as reason,
+        -- a replay hardly ever counts exactly what the run did, and the reader has seen the run's own count
+        any_value(
+            format(' (the run itself: {} preemptions recorded, {} replayed)', spoken_count(effects.recorded), spoken_count(effects.before))
+        ) filter (figure = 'preemptions' and spoken_count(effects.recorded) <> spoken_count(effects.before)) as own,
         (
             select string_agg(words, ', ' order by place)
             from moved
@@ -82,7 +87,7 @@ told as (
         replayed.engine is not null and replayed.reason is null as is_replayed,
         if(
             is_replayed,
-            [coalesce(format('Replayed: {}.', replayed.gains), 'Replayed, nothing gets better by much.')],
+            [format('Replayed{}{}.', coalesce(replayed.own, ''), coalesce(': ' || replayed.gains, ', nothing gets better by much'))],
             estimates
         ) as expectations,
         if(is_replayed, [format('Replayed: {}.', replayed.losses)], prices) as costs,

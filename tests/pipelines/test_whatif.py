@@ -365,7 +365,9 @@ def test_what_is_known_only_within_a_range_is_missed_only_beyond_it():
 def test_a_run_that_is_not_reproduced_gets_a_reason():
     run = recording(requests(150), engine(), 28)
     tampered = {**run.measured, "preemptions": Measured(900.0, 900.0, 900.0)}
-    with pytest.raises(NotReplayableError, match="does not reproduce the run \\(preemptions 900 recorded"):
+    with pytest.raises(
+        NotReplayableError, match=r"does not reproduce the run \(preemptions 900 recorded and \d+(\.\d)? replayed"
+    ):
         WhatIf.of(replace(run, measured=tampered))
 
 
@@ -492,6 +494,19 @@ def test_text_has_80_columns_and_json_every_figure(pressed):
     assert [each["value"] for each in object_["curve"]] == [8, 9, 10]
 
 
+def test_no_change_at_all_changes_nothing(pressed):
+    asked = cli_whatif.question(["max_num_seqs=32"], None, None)
+    after, notes = pressed.predict(asked.changes)
+    told = cli_whatif.Answer(pressed, pressed.recorded(), after, notes, {}, None)
+    page = cli_whatif.text(asked, told)
+    rows = [line.split() for line in page[page.index("With max_num_seqs=32") :].splitlines() if line.startswith(FIGURES)]
+    assert len(rows) == len(FIGURES)
+    assert [name for name, before, then, *_ in rows if before != then] == []
+    object_ = json.loads(cli_whatif.as_json(asked, told))
+    assert object_["before"] == object_["after"]
+    assert "before is the run as replayed" in " ".join(page.split())
+
+
 def test_an_analysis_is_asked_on_the_command_line(capsys, analyzed):
     assert cli.main(["whatif", str(analyzed.analysis.out), "--set", "max_num_seqs=4", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -582,8 +597,15 @@ def test_advice_tells_the_figures_of_whatif(analyzed):
         name: (told.low, told.best, told.high) for name, told in figures.items()
     }
     assert told_by == "replay"
-    assert f"preemptions from 152 to {figures['preemptions'].best:.0f} (" in effect
-    assert f"output tokens per second from 998.2 to {figures['output_tokens_per_s'].best:.1f} (" in price
+    assert {row["figure"]: row["before"] for row in effects} == {name: what_if.before.mean(name) for name in figures}
+    own = f"{what_if.before.mean('preemptions'):.0f}"
+    then = f"{figures['preemptions'].best:.0f}"
+    assert f"Replayed (the run itself: 152 preemptions recorded, {own} replayed): preemptions from {own} to {then} (" in effect
+    was = what_if.before.mean("output_tokens_per_s")
+    assert (
+        f"output tokens per second from {was:,.{0 if was >= 1000 else 1}f} to {figures['output_tokens_per_s'].best:.1f} ("
+        in price
+    )
     assert "Tokens per second fall by about" not in price
 
 

@@ -307,22 +307,43 @@ def test_pressure_sources_give_each_length_its_share_of_the_pool(sql):
 
 
 @pytest.mark.parametrize(
-    ("recorded", "words"), [(1554.0, "from 1.6 to 2.4 s (1.5 to 3.0)"), (400.0, "from 400.0 to 2,438 ms (1,500 to 3,000)")]
+    ("before", "words"), [(1554.0, "from 1.6 to 2.4 s (1.5 to 3.0)"), (400.0, "from 400.0 to 2,438 ms (1,500 to 3,000)")]
 )
-def test_replayed_latencies_of_a_second_and_more_are_told_in_seconds(sql, recorded, words):
+def test_replayed_latencies_of_a_second_and_more_are_told_in_seconds(sql, before, words):
     engine(sql)
     preempted(sql)
     sql.given(
         "advice.replayed_effects",
         f"""
-        engine  rank  figure       recorded    low     best    high
-        0       1     itl_p99_ms   90.0        20.0    30.0    40.0
-        0       1     ttft_p50_ms  {recorded}  1500.0  2438.0  3000.0
+        engine  rank  figure       before    low     best    high
+        0       1     itl_p99_ms   90.0      20.0    30.0    40.0
+        0       1     ttft_p50_ms  {before}  1500.0  2438.0  3000.0
     """,
     )
     ((effect, price),) = told(sql, "expected_effect", "trade_off")[:1]
     assert "99th percentile between tokens from 90.0 to 30.0 ms (20.0 to 40.0)" in effect
     assert f"median time to first token {words}" in price
+
+
+@pytest.mark.parametrize(
+    ("best", "words"),
+    [
+        (162.0, "Replayed (the run itself: 152 preemptions recorded, 162 replayed), nothing gets better by much."),
+        (16.0, "Replayed (the run itself: 152 preemptions recorded, 162 replayed): preemptions from 162 to 16 (10 to 20)."),
+    ],
+)
+def test_what_the_replay_misses_of_the_run_is_no_effect_of_the_change(sql, best, words):
+    engine(sql)
+    preempted(sql)
+    sql.given(
+        "advice.replayed_effects",
+        f"""
+        engine  rank  figure       recorded  before  low             best    high
+        0       1     preemptions  152.0     162.0   {best / 1.6}  {best}  {best + 4}
+    """,
+    )
+    ((effect,),) = told(sql, "expected_effect")[:1]
+    assert effect.endswith(words)
 
 
 MEMORY = {"weights_gib": "60.0", "kv_cache_memory_gib": "8.0", "gpu_memory_utilization": "0.85"}
