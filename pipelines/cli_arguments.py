@@ -107,7 +107,9 @@ def _add_whatif(commands: argparse._SubParsersAction) -> None:
         help=f"setting to try over a range, such as max_num_seqs=4..64; {COUNTED_BY_ENGINE}",
     )
     what_if.add_argument(
-        "--target", metavar="FIGURE=VALUE", help=f"what to reach, such as itl_p99_ms=100; one of {', '.join(FIGURES)}"
+        "--target",
+        metavar="FIGURE=VALUE",
+        help=f"what to reach with --sweep, or to hold --set against, such as itl_p99_ms=100; one of {', '.join(FIGURES)}",
     )
     what_if.add_argument("--format", choices=("text", "json"), default="text", help="what to print")
 

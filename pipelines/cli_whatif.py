@@ -23,6 +23,7 @@ from pipelines.duck import connect
 from pipelines.intake import read
 from pipelines.lake import Lake
 from pipelines.models import Run, view
+from pipelines.nearest import meant
 from pipelines.replay import recorded
 from pipelines.replay.engines import COUNTED, LEVERS
 from pipelines.replay.levers import FIGURES, LeverError
@@ -87,6 +88,11 @@ def question(sets: Sequence[str], sweep: str | None, target: str | None) -> Ques
         if not re.fullmatch(r"\d{1,12}(\.\d{1,9})?", value):
             raise LeverError(f"--target {name}={value}: not a number")
         reach = (name, float(value))
+    if not changes and asked is None and reach is not None:
+        raise LeverError(
+            f"--target {target}: say with --sweep NAME=LOW..HIGH what may be changed to reach it, "
+            "such as --sweep max_num_seqs=4..64"
+        )
     if not changes and asked is None:
         raise LeverError("nothing asked: give --set NAME=VALUE or --sweep NAME=LOW..HIGH")
     return Question(changes, asked, reach)
@@ -204,7 +210,8 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 def _known(option: str, name: str, names: Sequence[str] | dict[str, Any]) -> None:
     if name not in names:
-        raise LeverError(f"{option} {printable(name)}: not known; one of {', '.join(names)}")
+        listed = f"one of {', '.join(names)}"
+        raise LeverError(f"{option} {printable(name)}: not known; {meant(name, names, listed)}")
 
 
 # text

@@ -16,7 +16,6 @@ Secrets are never in the file: object stores and Prometheus servers take theirs 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +28,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from parsers.source import InputError
 from pipelines import patterns
+from pipelines.nearest import meant
 from pipelines.patterns import Found
 from pipelines.storage import Store
 
@@ -142,8 +142,7 @@ class Config:
         """One engine by its name. ConfigError where there is none."""
         known = self._found
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"it has {len(known)} engines"
+            hint = meant(name, known, f"it has {len(known)} engines")
             raise ConfigError(f"{self.path}: no engine `{name}` and no file that names it; {hint}")
         return known[name]
 
@@ -303,5 +302,4 @@ _KINDS: tuple[tuple[str, Callable[[Any], bool], Callable[[Any], Any], str], ...]
 
 
 def _nearest(key: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(key, sorted(known), n=1)
-    return f"did you mean `{near[0]}`?" if near else f"known are {', '.join(sorted(known))}"
+    return meant(key, known, f"known are {', '.join(sorted(known))}")

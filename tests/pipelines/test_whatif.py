@@ -441,7 +441,11 @@ def test_every_lever_says_where_it_stands_and_what_it_takes(pressed, name):
     ("words", "wrong"),
     [
         ("whatif {dir}", "nothing asked"),
+        ("whatif {dir} --target itl_p99_ms=100", "such as --sweep max_num_seqs=4..64"),
         ("whatif {dir} --set max_num_seqs", "NAME=VALUE"),
+        ("whatif {dir} --set max_num_seq=16", "max_num_seq: not known; did you mean `max_num_seqs`?\n"),
+        ("whatif {dir} --sweep max-num-seq=4..8", "max_num_seq: not known; did you mean `max_num_seqs`?\n"),
+        ("whatif {dir} --set max_num_seqs=9 --target itl_p9_ms=1", "did you mean `itl_p99_ms`?\n"),
         ("whatif {dir} --set temperature=1", "temperature: not known; one of max_num_seqs"),
         ("whatif {dir} --sweep max_num_seqs=64..4", "write it as max_num_seqs=4..64"),
         ("whatif {dir} --sweep kv_cache_dtype=1..2", "kv_cache_dtype: not known; one of max_num_seqs"),
