@@ -208,11 +208,20 @@ DAY_CHECKS = (
     DayCheck(
         "clocks_agree",
         "runs",
-        "The clocks that were joined are within `clock_error_s` of each other.",
+        "The clocks that were joined are within `clock_error_s` of each other, and none is assumed beside one that is known.",
         """
         select run, format('{:.1f} s apart', clock_error_s) from days.runs where clock_error_s > $limit
         union all
-        select run, detail from days.data_quality where flag in ('clock_assumed', 'no_clock')
+        select unsure.run, unsure.detail from days.data_quality as unsure
+        where flag in ('clock_assumed', 'no_clock') and exists (
+            -- another input whose time is known: alone, or among guesses alike, no clock can disagree
+            from days.sources as others
+            left join days.data_quality as theirs
+                on theirs.run = others.run and theirs.source = others.source and theirs.flag in ('clock_assumed', 'no_clock')
+            where others.run = unsure.run and others.source <> unsure.source and others.lines_used > 0
+                and others.format not in ('request_trace', 'recording_journal') -- of no engine's clock
+                and (theirs.flag is null or (theirs.flag = 'clock_assumed' and unsure.flag = 'no_clock'))
+        )
         """,
         limit="clock_error_s",
     ),

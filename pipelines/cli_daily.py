@@ -46,7 +46,7 @@ def days_of(config: Config, days: Sequence[date], back: int, now: datetime | Non
     return sorted(set(days)) or [yesterday - timedelta(days=each) for each in range(back, -1, -1)]
 
 
-def run(
+def run(  # noqa: PLR0913 - each by its name
     config: Config,
     engines: Sequence[Engine],
     days: Sequence[date],

@@ -44,7 +44,7 @@ clocks as (
         case
             when clock = 'none' and placed_at is null then 'It carries no time and could not be placed: its rows are not on the timeline.'
             when error_s is null and method like 'assumed%'
-                then format('Its times rest on an assumption: {}. --timezone says whose zone its stamps are in.', method)
+                then format('Its times rest on an assumption: {}. --timezone (`timezone` in kvpressure.toml) says whose zone its stamps are in.', method)
             when error_s is null then format('Its times rest on an assumption: {}.', method)
             else format('Its times may be off by {:.1f} s ({}).', error_s, method)
         end as detail,

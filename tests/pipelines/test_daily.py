@@ -287,13 +287,14 @@ def test_an_engine_without_input_is_an_alert_of_its_group_that_says_what_was_loo
     assert cli.main([*call, "--fail-on", "alert"]) == 1
     told = [line for line in capsys.readouterr().out.splitlines() if "every_engine_is_there" in line]
     begin = f"alert: {SECOND}"
+    elsewhere = "what matches elsewhere/logs/*, elsewhere/{day}/* tells nothing of this day; "
+    silent = "no file matches silent/logs/*, silent/{day}/*; check the paths in the configuration, and that the engine's data "
+    unnamed = "no file matches gone/{engine}/*.log, which is to name the engines; check the paths in"
+    written = "check that it is still written, and the `timezone` of its stamps"
     assert told == [
-        f"{begin}  even  every_engine_is_there: elsewhere: what matches elsewhere/logs/*, elsewhere/{{day}}/* tells nothing of "
-        "this day; check that it is still written, and the `timezone` of its stamps",
-        f"{begin}  odd  every_engine_is_there: silent: no file matches silent/logs/*, silent/{{day}}/*; check the paths in the "
-        "configuration, and that the engine's data still arrives",
-        f"{begin}  fleet  every_engine_is_there: no file matches gone/{{engine}}/*.log, which is to name the engines; "
-        f"check the paths in {config.path}",
+        f"{begin}  even  every_engine_is_there: elsewhere: {elsewhere}{written}",
+        f"{begin}  odd  every_engine_is_there: silent: {silent}still arrives",
+        f"{begin}  fleet  every_engine_is_there: {unnamed} {config.path}",
     ]
     assert cli.main(call) == 0
     assert cli.main([*call, "--fail-on", "alert", "--engine", "chat"]) == 0, "what was not asked for is not missed"

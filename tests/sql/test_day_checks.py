@@ -28,3 +28,32 @@ def test_less_than_an_hour_observed_is_held_against_the_hour_by_what_was_seen_in
                 timestamptz '2026-01-01 {ended_at}+00' as ended_at;
         """)
         assert broken(CHECKS["preemptions_per_hour"], con, limit) == [("chat", each) for each in told]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ({"server.log": "clock_assumed"}, []),
+        ({"server.log": "clock_assumed", "journal": "recording_journal", "notes": "unused"}, []),
+        ({"server.log": "clock_assumed", "server-2.log": "clock_assumed"}, []),
+        ({"server.log": "clock_assumed", "metrics.json": None}, ["server.log"]),
+        ({"page.txt": "no_clock"}, []),
+        ({"page.txt": "no_clock", "server.log": "clock_assumed"}, ["page.txt"]),
+        ({"page.txt": "no_clock", "metrics.json": None}, ["page.txt"]),
+    ],
+)
+def test_a_clock_disagrees_with_another_or_not_at_all(inputs, told):
+    with connect() as con:
+        con.execute("""
+            create schema days;
+            create table days.runs as select 'chat' as run, null::double as clock_error_s;
+            create table days.sources (run varchar, source varchar, format varchar, lines_used bigint);
+            create table days.data_quality (run varchar, source varchar, flag varchar, detail varchar);
+            insert into days.sources values ('other', 'metrics.json', 'prometheus_json', 9);
+        """)
+        for source, kind in inputs.items():
+            form = kind if kind == "recording_journal" else "any"
+            con.execute("insert into days.sources values ('chat', ?, ?, ?)", [source, form, 0 if kind == "unused" else 9])
+            if kind in ("clock_assumed", "no_clock"):
+                con.execute("insert into days.data_quality values ('chat', ?, ?, ?)", [source, kind, source])
+        assert broken(CHECKS["clocks_agree"], con, 60) == [("chat", each) for each in told]
