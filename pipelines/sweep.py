@@ -97,8 +97,8 @@ def sweep_knee(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
     column: levels                | Levels measured, in order.
     column: knee_level            | Level after which throughput gains less than it costs; NULL where there are fewer than three.
     column: knee_before           | The next level measured: the bend is not above it. NULL where none is.
-    column: knee_low              | Lowest level the knee has in 90 % of the resamples; NULL where there are only sums.
-    column: knee_high             | Highest.
+    column: knee_low              | Lowest knee_level in 90 % of the resamples; NULL where there are only sums.
+    column: knee_high             | Highest knee_level: the bend may lie between it and the next level measured.
     column: first_preempted_level | Lowest level that surely preempted; NULL where none did, or it cannot be told.
     column: cache_limit_low       | Highest level below all preemption; NULL where the lowest preempted, or it cannot be told.
     column: cache_limit_high      | Lowest level with preemption; NULL where there was none.
@@ -305,14 +305,7 @@ def _summary(levels: Sequence[Level], dimension: str, row: Mapping[str, object])
     said = [f"{len(levels)} levels of {NAMES[dimension]}, {levels[0].at:g} to {levels[-1].at:g}."]
     knee, before = row["knee_level"], row["knee_before"]
     if isinstance(knee, float):
-        sure = ""
-        if row["knee_low"] is not None:
-            ends = (row["knee_low"], row["knee_high"])
-            sure = (
-                f" ({100 * LEVEL:.0f} % interval: {ends[0]:g})"
-                if ends[0] == ends[1]
-                else f" ({100 * LEVEL:.0f} % interval: {ends[0]:g} to {ends[1]:g})"
-            )
+        sure = _sure(levels, row["knee_low"], row["knee_high"])
         if isinstance(before, float):
             step = _step(by_level[knee], by_level[before])
             said.append(f"The knee lies between {_said(dimension, knee, before)}{sure}: {step}")
@@ -341,6 +334,14 @@ def _summary(levels: Sequence[Level], dimension: str, row: Mapping[str, object])
     if row["levels_to_add"]:
         said.append(f"Levels to add: {', '.join(f'{each:g}' for each in row['levels_to_add'])}.")  # type: ignore[union-attr]
     return " ".join(said)
+
+
+def _sure(levels: Sequence[Level], low: object, high: object) -> str:
+    """The interval, as the knee is told: the bend lies between a level and the next, so the interval ends at the next, too."""
+    if low is None:
+        return ""
+    beyond = next((level.at for level in levels if isinstance(high, float) and level.at > high), None)
+    return f" ({100 * LEVEL:.0f} % interval: {low:g} {'or more' if beyond is None else f'to {beyond:g}'})"
 
 
 def _step(knee: Level, after: Level) -> str:

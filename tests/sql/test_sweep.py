@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -187,6 +188,30 @@ def test_the_knee_is_where_throughput_per_tail_latency_is_highest():
     levels = [level(1, 100, 1), level(2, 190, 1.1), level(4, 300, 1.3), level(8, 330, 2.6, 5.0)]
     assert knee_of(levels) == 4
     assert knee_of(levels[:2]) is None
+
+
+def certain(at: float, rate: float, wait_s: float) -> Level:
+    """A level of which every resample is alike: an interval of one level."""
+    return level(at, rate, wait_s, requests=(Request(rate / at, 1.0, wait_s),) * 20, in_flight=at)
+
+
+@pytest.mark.parametrize(
+    ("waits", "words"),
+    [
+        ((1, 1, 1, 9), "The knee lies between concurrency 4 and 8 (90 % interval: 4 to 8): "),
+        ((1, 1, 1, 1), "No knee up to concurrency 8 (90 % interval: 8 or more)."),
+    ],
+)
+def test_the_interval_told_of_the_knee_is_on_the_scale_of_its_place(waits, words):
+    levels = [certain(at, 50.0 * at, wait) for at, wait in zip((1.0, 2.0, 4.0, 8.0), waits, strict=True)]
+    assert words in str(told(levels, "concurrency")["summary"])
+
+
+def test_the_interval_told_of_the_knee_holds_the_place_told_where_resamples_bend_lower():
+    """The client's own duration says level 4, its requests drawn again say level 2: the interval reaches from 2 to beyond 4."""
+    levels = [certain(1.0, 50.0, 1), certain(2.0, 100.0, 1), certain(4.0, 200.0, 3), certain(8.0, 400.0, 30)]
+    levels[2] = replace(levels[2], useful=900.0)
+    assert "between concurrency 4 and 8 (90 % interval: 2 to 8)" in str(told(levels, "concurrency")["summary"])
 
 
 def test_the_limit_is_told_only_where_it_is_sure():
