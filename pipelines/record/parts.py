@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import io
 import os
 import re
 import shutil
@@ -37,11 +38,13 @@ class Parts:
 
     def __init__(self, path: Path, part_bytes: int, on_full: Callable[[], object] = lambda: None) -> None:
         self.path, self._part_bytes, self._on_full = path, part_bytes, on_full
-        self._file = path.open("ab", buffering=0)
-        self.size = self._file.tell()
         self.number = max((number for number, _ in _parts_of(path)), default=0)  # of the latest closed part
-        if torn := self.size - _end_of_last_line(path):
-            self.truncate(self.size - torn)
+        self.size = 0
+        self._file: io.FileIO | None = None
+        if path.exists() or self.number:
+            self.size = self._opened().tell()
+            if torn := self.size - _end_of_last_line(path):
+                self.truncate(self.size - torn)
 
     def reserve(self, count: int) -> None:
         """Begin a new part where `count` more bytes would not fit into this one."""
@@ -51,19 +54,22 @@ class Parts:
     def append(self, lines: bytes) -> None:
         """Write whole lines. OSError where they cannot be; then none of them is in the file."""
         self.reserve(len(lines))
-        written = 0
+        file, written = self._opened(), 0
         try:
             while written < len(lines):
-                written += self._file.write(memoryview(lines)[written:])
+                written += file.write(memoryview(lines)[written:])
         except OSError:
-            self._file.truncate(self.size)
+            self.truncate(self.size)
             raise
         self.size += written
 
     def truncate(self, size: int) -> None:
-        """Take back what was written after `size` bytes of the part at hand."""
-        self._file.truncate(size)
+        """Take back what was written after `size` bytes of the part at hand; a first part of nothing is no file."""
+        self._opened().truncate(size)
         self.size = size
+        if not size and not self.number:
+            self.close()
+            self.path.unlink()
 
     def tail(self) -> bytes:
         """The last lines written, of the part before where this one has none yet."""
@@ -79,13 +85,21 @@ class Parts:
 
     def close(self) -> None:
         """Nothing more will be written."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    def _opened(self) -> io.FileIO:
+        """The file, made when there is something to write: one that stays empty would look like something broken."""
+        if self._file is None:
+            self._file = self.path.open("ab", buffering=0)
+        return self._file
 
     def _close_part(self) -> None:
-        self._file.close()
+        self.close()
         part = self.path.with_name(f"{self.path.name}.part-{self.number + 1:06}")
         self.path.rename(part)
-        self._file = self.path.open("ab", buffering=0)
+        self._opened()  # closed parts are read with the file they belong to
         self.size, self.number = 0, self.number + 1
         compress(part)
         self._on_full()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import http.server
+import io
 import json
 import os
 import signal
@@ -117,7 +118,8 @@ def journal(tmp_path):
 
 
 def events(folder: Path) -> list[str]:
-    return [json.loads(line)["event"] for line in (folder / "recording.jsonl").read_text().splitlines()]
+    journal = folder / "recording.jsonl"
+    return [json.loads(line)["event"] for line in journal.read_text().splitlines()] if journal.exists() else []
 
 
 def wait_for(condition, seconds: float = 20) -> None:
@@ -427,6 +429,34 @@ def test_a_part_half_compressed_when_the_recorder_was_killed_is_compressed_again
     assert sorted(file.name for file in tmp_path.iterdir()) == [".lock", "metrics.txt.part-000001.gz"]
     assert folder.parts("metrics.txt").number == 1
     folder.close()
+
+
+def test_a_publisher_that_says_nothing_leaves_no_file_to_complain_of(engine, tmp_path, capsys):
+    out = tmp_path / "recording"
+    plan = Plan((engine.url,), (engine.kv_events,), interval_s=0.1, duration_s=0.5)
+    assert record(plan, out, lambda _: None).kv_batches == 0
+    assert sorted(file.name for file in out.iterdir()) == [".lock", "metrics.txt", "recording.jsonl"]
+    assert cli.main(["parse", str(out), "--out", str(tmp_path / "tables")]) == 0
+    assert "empty" not in "".join(capsys.readouterr())
+
+
+def test_a_first_line_that_a_kill_or_a_full_disk_cut_leaves_no_file(tmp_path, monkeypatch):
+    class Full(io.FileIO):
+        def write(self, data):
+            super().write(data[:2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "kv_events.jsonl"
+    path.write_bytes(b'{"seq": 0, "ba')
+    parts = Parts(path, 1 << 20)
+    assert not path.exists()
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "open", lambda path, *_, **__: Full(path, "ab"))
+        with pytest.raises(OSError, match="No space"):
+            parts.append(b"{}\n")
+    assert not path.exists()
+    parts.append(b"{}\n")
+    assert path.read_bytes() == b"{}\n"
 
 
 def test_a_full_disk_leaves_no_half_scrape_and_is_said(tmp_path, journal, monkeypatch):
