@@ -61,7 +61,7 @@ MODELS = {
         not_modelled_counters=vllm_settings.NOT_MODELLED_COUNTERS,
         own=vllm_settings.LEVERS,
         counted=vllm_settings.COUNTED,
-        quick=("max_num_seqs", "max_num_batched_tokens", "watermark", "gpu_memory_utilization"),
+        quick=("max_num_seqs", "max_num_batched_tokens", "watermark", "gpu_memory_utilization", "enable_prefix_caching"),
         values=vllm_settings.values,
         limits={
             "slots": "slots (max_num_seqs)",
@@ -77,7 +77,7 @@ MODELS = {
         not_modelled_counters=sglang_settings.NOT_MODELLED_COUNTERS,
         own=sglang_settings.LEVERS,
         counted=sglang_settings.COUNTED,
-        quick=("max_running_requests", "chunked_prefill_size", "schedule_conservativeness"),
+        quick=("max_running_requests", "chunked_prefill_size", "schedule_conservativeness", "disable_radix_cache"),
         values=sglang_settings.values,
         limits={
             "slots": "slots (max_running_requests)",

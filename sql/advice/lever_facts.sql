@@ -34,6 +34,7 @@
 -- column: max_loras              | Adapters that may be in a batch.
 -- column: has_lora               | Whether the engine serves LoRA adapters.
 -- column: has_host_tier          | Whether a tier in host memory is set.
+-- column: has_cache_to_turn_on   | Whether prefix caching is off, by a setting and not because the model has none.
 -- column: capacity_policy        | TensorRT-LLM's capacity_scheduler_policy.
 -- column: device                 | Kind of device the engine runs on.
 -- column: weights_gib            | Memory that the weights take on a GPU.
@@ -108,6 +109,46 @@ settings as (
     from core.engine_settings
     left join several_parts using (engine)
     group by engine
+),
+
+-- vLLM switches prefix caching off by itself for models that cannot have it: then its summary at start-up, which names its version,
+-- says that it is off, and no argument does. Info series, which have the number of blocks beside it, only repeat the summary. Models
+-- whose state is not in blocks (mamba) say so where they say anything of their memory.
+off_lines as (
+    select
+        engines.engine,
+        bool_or(settings.key = 'engine_version') as is_summary,
+        bool_or(settings.key in ('engine_version', 'num_gpu_blocks')) as is_outcome,
+    from core.engines
+    inner join staging.settings
+        on settings.engine = engines.engine
+        or settings.engine = '*'
+        or settings.engine = concat(split_part(engines.engine, '/', 1), '/*')
+    group by engines.engine, settings.source, settings.line
+    having bool_or(settings.key = 'enable_prefix_caching' and lower(settings.value_text) = 'false')
+),
+
+cacheless as (
+    select
+        engine,
+        bool_or(
+            key in ('mamba_block_size', 'mamba_page_size_padded', 'max_mamba_cache_size')
+            or (key = 'is_attention_free' and lower(value_text) = 'true')
+        ) as is_without_blocks,
+    from core.engine_settings
+    group by engine
+),
+
+cache_switches as (
+    select
+        engine,
+        not coalesce(prefix_caching, true)
+        and not coalesce(is_without_blocks, false)
+        and (engine_kind <> 'vllm' or coalesce(bool_or(not is_outcome) or not bool_or(is_summary), true)) as has_cache_to_turn_on,
+    from core.engines
+    left join off_lines using (engine)
+    left join cacheless using (engine)
+    group by engine, prefix_caching, is_without_blocks, engine_kind
 ),
 
 spells as (
@@ -195,6 +236,7 @@ select
     told.*,
     spells.* exclude (engine, verdict),
     settings.* exclude (engine, has_fixed_memory),
+    cache_switches.has_cache_to_turn_on,
     demand.* exclude (engine, scope, requests, prompt_share),
     coalesce(demand.prompt_share, mixes.prompt_share) as prompt_share,
     lengths.prompt_mean,
@@ -233,6 +275,7 @@ from told
 inner join core.engines using (engine)
 left join spells using (engine, verdict)
 left join settings using (engine)
+left join cache_switches using (engine)
 left join demand using (engine)
 left join lengths using (engine)
 left join core.gpu_memory using (engine)

@@ -1,4 +1,4 @@
--- What to change where running requests lose their blocks: admit fewer, admit later, or leave it.
+-- What to change where running requests lose their blocks: admit fewer, admit later, let them find what is left, or leave it.
 --
 -- Each lever gets its value from the run's own numbers, or falls away. Which of them the engine has, and which are told:
 -- advice.proposals.
@@ -170,6 +170,35 @@ reserve_whole_prompt as (
     where not reserves_whole_prompt
 ),
 
+-- SGLang's switch turns the cache off; its tree keeps prompts, vLLM's blocks keep all that was computed
+prefix_cache as (
+    select
+        engine,
+        verdict,
+        'prefix_cache' as lever,
+        if(engine_kind = 'sglang', 'True', 'False') as from_value,
+        if(engine_kind = 'sglang', 'False', 'True') as to_value,
+        [
+            format(
+                'A request that resumes finds {} in the cache, as far as nobody took the room meanwhile; now it is computed again from '
+                'its first token.',
+                if(engine_kind = 'sglang', 'its prompt', 'its blocks')
+            ),
+            'Prompts that begin alike find each other''s, too: how many would is not recorded while it is off.',
+        ] as effects,
+        [format('At most the {:.0f} % of all tokens that were computed again are saved.', 100 * repeated_share)] as estimates,
+        []::varchar[] as prices,
+        [
+            format(
+                'Prefix caching is off in this run, and {} preempted.',
+                if(round(preemptions) = 1, '1 request was', spoken_count(preemptions) || ' requests were')
+            ),
+        ] as evidence,
+        'the setting is off in this run' as method,
+    from advice.lever_facts
+    where verdict = 'preemption' and severity >= 20 and has_cache_to_turn_on
+),
+
 no_evict_policy as (
     select
         engine,
@@ -191,6 +220,7 @@ proposed as (
     union all by name from admission_headroom
     union all by name from leave_it
     union all by name from reserve_whole_prompt
+    union all by name from prefix_cache
     union all by name from no_evict_policy
 )
 

@@ -47,6 +47,7 @@ FLAGS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "sglang": {
         "chunked_prefill_size": ("0.4.3", "0.5.5"),
+        "disable_radix_cache": ("0.4.3", "0.5.5"),
         "enable_hierarchical_cache": ("0.4.3", "0.5.5"),
         "hicache_size": ("0.4.10", "0.5.5"),
         "kv_cache_dtype": ("0.4.3", "0.5.5"),

@@ -103,6 +103,56 @@ def test_what_the_version_lacks_or_has_set_or_cannot_use_is_not_told(sql, known,
     assert absent not in {setting for (setting,) in told(sql, "setting")}
 
 
+def test_a_cache_that_is_off_is_advised_after_the_gentle_levers_of_admission(sql):
+    preempted(sql)
+    engine(sql, prefix_caching="False")
+    assert [row[0] for row in told(sql, "setting")] == ["max_num_seqs", "watermark", "enable_prefix_caching"]
+    ((*values, effect, evidence),) = told(sql, "from_value", "to_value", "expected_effect", "evidence")[2:]
+    assert values == ["False", "True"]
+    assert "finds its blocks in the cache, as far as nobody took the room meanwhile" in effect
+    assert evidence == "Prefix caching is off in this run, and 149 requests were preempted."
+
+
+def test_sglang_is_told_to_leave_out_what_turns_its_cache_off(sql):
+    preempted(sql)
+    engine(sql, engine_kind="sglang", engine_version="0.5.5", prefix_caching="False")
+    settings(sql, disable_radix_cache="True")
+    asked = told(sql, "setting", "flag", "from_value", "to_value", "expected_effect")[2]
+    assert asked[:4] == ("disable_radix_cache", "without --disable-radix-cache", "True", "False")
+    assert "finds its prompt in the cache" in asked[4]
+
+
+ARGUMENT, SUMMARY, SERIES = "server.log  3", "server.log  9", "metrics.txt  1"
+
+
+@pytest.mark.parametrize(
+    ("known", "said", "off_in", "is_told"),
+    [
+        ({}, {}, (), True),
+        ({"prefix_caching": "True"}, {}, (), False),
+        ({"prefix_caching": "-"}, {}, (), False),
+        ({"engine_generation": "v0", "engine_version": "0.9.1"}, {}, (), False),
+        ({}, {"mamba_block_size": "131072"}, (), False),
+        ({}, {"is_attention_free": "True"}, (), False),
+        ({}, {"is_attention_free": "False"}, (), True),
+        ({"engine_kind": "sglang", "engine_version": "0.5.5"}, {"max_mamba_cache_size": "160"}, (), False),
+        ({}, {}, (SUMMARY, SERIES), False),
+        ({}, {}, (ARGUMENT, SUMMARY, SERIES), True),
+        ({}, {}, (SERIES,), True),
+    ],
+)
+def test_a_cache_is_to_be_turned_on_only_where_somebody_turned_it_off(sql, known, said, off_in, is_told):
+    preempted(sql)
+    engine(sql, **{"prefix_caching": "False"} | known)
+    if said:
+        settings(sql, **said)
+    beside = {ARGUMENT: "max_num_seqs  32", SUMMARY: "engine_version  0.32.0", SERIES: "num_gpu_blocks  144"}
+    rows = [f"*  {place}  {pair}" for place in off_in for pair in ("enable_prefix_caching  False", beside[place])]
+    sql.given("staging.settings", "\n".join(["engine  source  line  key  value_text", *rows]))
+    levers = {lever for (lever,) in told(sql, "lever")}
+    assert ("prefix_cache" in levers) == is_told
+
+
 def test_more_gpu_memory_needs_a_measurement_of_free_memory(sql):
     preempted(sql)
     engine(sql, gpu_memory_utilization="0.85", kv_cache_dtype="fp8", engine_version="0.16.0")
