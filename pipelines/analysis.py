@@ -65,7 +65,7 @@ def analyze(  # noqa: PLR0913 - each by its name
     fresh: bool = False,
     tell: Tell = lambda _: None,
 ) -> Analysis:
-    """Read, model and publish one run into the folder `out`. InputError where nothing given can be read to its end.
+    """Read, model and publish one run into the folder `out`. InputError where nothing given can be read.
 
     A result that was there before stays until the new one is complete, and stays for good where it is of the same inputs,
     options and program; `fresh` makes it anew in any case.
@@ -79,7 +79,7 @@ def analyze(  # noqa: PLR0913 - each by its name
     with workplace(out) as work:
         lake = Lake.of(work / "lake", run=run.name)
         read = intake.read_found(sources, lake, tell=tell)
-        read.require_whole()
+        read.require_any()
         result = work / "result"
         result.mkdir()
         try:

@@ -49,7 +49,7 @@ def _check_specs(checks: Sequence[Check]) -> list[dg.AssetCheckSpec]:
 def raw_assets(context: dg.AssetExecutionContext, workspace: Workspace) -> Iterator[dg.MaterializeResult]:
     """The run's inputs as they were read: one table per kind of observation, and `sources` with what became of each file."""
     lake = workspace.tables(context.partition_key)
-    read([workspace.inputs(context.partition_key)], lake, tell=context.log.info).require_whole()
+    read([workspace.inputs(context.partition_key)], lake, tell=context.log.info).require_any()
     with connect() as con:
         for table in TABLES:
             view(f"raw.{table}", lake=lake, con=con)

@@ -112,7 +112,7 @@ def parse(arguments: argparse.Namespace) -> int:
         intake = analysis.parse_only(arguments.paths, arguments.out, tell=progress.tell)
     print(digest.line_accounts(intake))
     print(digest.row_counts(intake, arguments.out))
-    intake.require_whole()
+    intake.require_any()
     _say_unread(intake.unread)
     return DONE
 

@@ -165,7 +165,7 @@ def _kept(analysis: Path) -> recorded.Recording:
 def _analyzed(paths: Sequence[Path], run: Run, folder: Path, tell: Tell) -> tuple[Lake, Path]:
     """The inputs, analyzed: lake and database."""
     lake = Lake.of(folder / "lake", run=run.name)
-    read(paths, lake, tell=tell).require_whole()
+    read(paths, lake, tell=tell).require_any()
     build(lake, run, database=folder / publish.DATABASE, tell=tell)
     return lake, folder / publish.DATABASE
 

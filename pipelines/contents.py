@@ -216,7 +216,10 @@ def _content(told: dict[str, Any]) -> Content:
 
 
 def _hashed(source: Source, lengths: Mapping[str, int]) -> tuple[str, int, tuple[str, ...]]:
-    """Hash and size of the decompressed content, and which of the known contents it begins with."""
+    """Hash and size of the decompressed content, and which of the known contents it begins with.
+
+    A file that is cut is what can be read of it, so that the whole one, copied again, begins with it and takes its place.
+    """
     digest, size, extends = hashlib.blake2b(digest_size=16), 0, []
     marks = sorted({(length, known) for known, length in lengths.items() if length})
     for chunk in _chunks(source):
@@ -234,13 +237,16 @@ def _hashed(source: Source, lengths: Mapping[str, int]) -> tuple[str, int, tuple
 
 
 def _chunks(source: Source) -> Iterator[bytes]:
-    """The content in pieces; of a damaged file what can be read, and then the fault."""
+    """The content in pieces; of a damaged file what can be read, and the fault where that is nothing."""
+    is_empty = True
     with source.open() as stream:
         try:
             while chunk := stream.read1(1 << 20):
                 yield chunk
+                is_empty = False
         except InputError as error:
-            yield str(error).encode()
+            if is_empty:
+                yield str(error).encode()
 
 
 def _parsed(source: Source, folder: Path) -> Content:

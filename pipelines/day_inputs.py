@@ -89,7 +89,8 @@ def lack(engine: Engine, day: date, contents: Contents) -> str:
     settings, files = engine.settings, engine.files((day,))
     paths = ", ".join(settings.paths)
     digests = [contents.digest_of(each) for each in files]
-    errors = [known.error for digest in digests if digest and (known := contents.kept(digest)) and known.error]
+    known = [content for digest in digests if digest and (content := contents.kept(digest))]
+    errors = [each.error for each in known if each.error and not each.is_timed]
     if files and (None in digests or len(errors) == len(files)):
         first = errors[0] if errors else f"{files[digests.index(None)].uri} cannot be opened"
         return f"what matches {paths} cannot be read; the first: {first}"

@@ -46,6 +46,11 @@ class Outcome:
         return self.format is not None and self.error is None
 
     @property
+    def is_used(self) -> bool:
+        """Whether it gave something, be it only what came before a fault."""
+        return self.format is not None and self.account.used > 0
+
+    @property
     def is_broken(self) -> bool:
         """Whether it should have been read and was not, or not to its end. A file of another kind is not broken."""
         return self.error is not None and not self.is_other
@@ -79,9 +84,9 @@ class Intake:
         """Of each file that should have been read, and was not or not to its end, why."""
         return [outcome.error for outcome in self.outcomes if outcome.is_broken and outcome.error]
 
-    def require_whole(self) -> None:
-        """InputError, in one line, where not one file could be read to its end."""
-        if any(outcome.is_whole for outcome in self.outcomes):
+    def require_any(self) -> None:
+        """InputError, in one line, where not one file gave anything. What could be read of a broken one is worth having."""
+        if any(outcome.is_used for outcome in self.outcomes):
             return
         broken = [outcome for outcome in self.outcomes if outcome.format is not None] or list(self.outcomes)
         first = broken[0].error or ""
@@ -199,6 +204,8 @@ def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:  # n
 
 def _parsed(source: Source, chosen: Format, account: Account) -> Outcome:
     error = account.error
+    if error and account.used:
+        error = f"{error}; what was read of it is used"
     if error is None and account.used == 0:
         nothing = f"{source.name}: {chosen.title}, but none of its {account.lines} lines says anything of load, cache or requests"
         error = f"{nothing}; was it cut, or the log level raised?"

@@ -23,7 +23,7 @@ from pipelines.lake import Lake
 from pipelines.models import Run
 from pipelines.sqlshell import Prompt, open_read_only
 from tests.conftest import PROJECT
-from tests.pipelines.test_intake import BROKEN, SAMPLE
+from tests.pipelines.test_intake import BROKEN, READ_IN_PART, SAMPLE
 
 SMALL = PROJECT / "sample_traces" / "vllm-0.32-queue-kv-capacity"
 
@@ -69,12 +69,26 @@ def test_a_wrong_call_is_one_line_and_status_2(capsys, tmp_path, call):
 
 
 @pytest.mark.parametrize("command", ["analyze", "parse"])
-@pytest.mark.parametrize("content", BROKEN)
+@pytest.mark.parametrize("content", sorted(BROKEN.keys() - set(READ_IN_PART)))
 def test_an_input_that_cannot_be_read_is_one_line_and_status_2(capsys, tmp_path, command, content):
     (tmp_path / "given").write_bytes(BROKEN[content][0])
     status, _, error = run(capsys, command, tmp_path / "given", "--out", tmp_path / "out")
     assert (status, error.count("\n")) == (2, 1)
     assert error.startswith("kvpressure: given: ")
+
+
+@pytest.mark.parametrize("content", READ_IN_PART)
+def test_an_input_of_which_a_part_can_be_read_is_analyzed_and_its_fault_said(capsys, tmp_path, content):
+    (tmp_path / "given").write_bytes(BROKEN[content][0])
+    status, out, error = run(capsys, "analyze", tmp_path / "given", "--out", tmp_path / "out", "--no-report")
+    assert status == 0
+    assert re.search(r"^kvpressure: given: .*; what was read of it is used$", error, re.MULTILINE)
+    with duckdb.connect(str(tmp_path / "out" / "analysis.duckdb"), read_only=True) as con:
+        assert con.sql("select flag from data_quality where source = 'given' and severity = 'error'").fetchall() == [
+            ("read_in_part",)
+        ]
+        assert con.sql("select lines_used > 0 from sources").fetchall() == [(True,)]
+    assert "what was read of it is used" in " ".join(out.split())
 
 
 def test_a_folder_with_nothing_readable_is_one_line_and_status_2(capsys, tmp_path):

@@ -300,6 +300,21 @@ def test_an_engine_without_input_is_an_alert_of_its_group_that_says_what_was_loo
     assert cli.main([*call, "--fail-on", "alert", "--engine", "chat"]) == 0, "what was not asked for is not missed"
 
 
+def test_a_log_cut_inside_its_gzip_makes_its_day_and_the_whole_copy_takes_its_place(tmp_path):
+    job, lines = Job(configured(tmp_path)), log_lines(at("2026-11-27 10:00"), 600)
+    packed = gzip.compress("".join(lines).encode())
+    path = write(tmp_path / "chat/logs/vllm.log", [])
+    path.write_bytes(packed[: 9 * len(packed) // 10])
+    assert job.run(SECOND) == MADE
+    [source] = job.rows(SECOND, "sources")
+    assert 0 < source["lines_used"] < 600
+    assert [row["flag"] for row in job.rows(SECOND, "data_quality") if row["severity"] == "error"] == ["read_in_part"]
+    path.write_bytes(packed)
+    assert job.run(SECOND) == MADE
+    [source] = job.rows(SECOND, "sources")
+    assert (source["lines_used"], source["error"]) == (600, None), "each line once"
+
+
 def test_files_that_cannot_be_read_are_what_an_engine_lacks(tmp_path):
     job = Job(configured(tmp_path))
     write(tmp_path / "chat/logs/notes", ["nothing that an engine wrote\n"])

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from parsers import InputError, Source
 from parsers.columns import TABLES, schema
 from pipelines import intake
 from pipelines.lake import Lake
 from tests.conftest import PROJECT
+from tests.pipelines.engine_days import at, log_lines
 
 SAMPLE = PROJECT / "sample_traces" / "vllm-0.32-preemption"
 LOG = (SAMPLE / "server.log").read_bytes()
@@ -120,6 +122,7 @@ BROKEN = {
     "a log that PowerShell wrote": (LOG.decode().encode("utf-16"), "UTF-16"),
     "a log of something else": (b"Nov 29 12:00:00 host sshd[1]: Accepted publickey for root\n" * 50, "no line of an engine log"),
 }
+READ_IN_PART = ("a log cut inside its gzip", "an answer cut in the middle")  # of these, what comes before the cut is used
 
 
 @pytest.mark.parametrize("content", BROKEN)
@@ -182,7 +185,7 @@ def test_the_rest_of_a_mixed_folder_is_still_read(tmp_path):
     for number, (data, _) in enumerate(BROKEN.values()):
         (mixed / f"broken-{number}").write_bytes(data)
     read = intake.read_into([mixed], tmp_path / "tables")
-    read.require_whole()
+    read.require_any()
     assert {each.source.name for each in read.outcomes if each.is_whole} == {
         path.name.removesuffix(".gz") for path in SAMPLE.iterdir() if path.name not in ("README.md", "expected.json")
     }
@@ -192,6 +195,21 @@ def test_a_readme_is_no_fault_and_a_cut_file_is(tmp_path):
     write(tmp_path, **{"README.md": b"# Notes\n\nof the run\n", "server.log.gz": gzip.compress(LOG)[:4000]})
     readme, log = intake.read_into([tmp_path], tmp_path / "out").outcomes
     assert (readme.is_broken, log.is_broken) == (False, True)
+    assert log.error == "server.log: compressed file ends early; copy it again; what was read of it is used"
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress], ids=["gzip", "zstd"])
+def test_of_a_file_cut_inside_its_compression_the_whole_lines_before_the_cut_are_used(tmp_path, compress):
+    lines = log_lines(at("2026-11-27 10:00"), 6000)
+    packed = compress("".join(lines).encode())
+    write(tmp_path / "in", packed=packed[: 9 * len(packed) // 10])
+    read = intake.read_into([tmp_path / "in"], tmp_path / "tables")
+    [told] = read.outcomes
+    assert (told.is_used, told.is_whole, told.account.balanced) == (True, False, True)
+    assert 4000 < told.account.lines == told.account.used < 6000
+    read.require_any()
+    [row] = pq.read_table(tmp_path / "tables" / "sources.parquet").to_pylist()
+    assert (row["lines_used"], row["error"]) == (told.account.used, told.error)
 
 
 # the raw tables

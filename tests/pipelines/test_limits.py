@@ -36,7 +36,7 @@ def read(folder, content: bytes, name="server.log"):
 def test_a_line_beyond_measure_ends_the_reading_and_keeps_what_came_before(tmp_path, monkeypatch):
     monkeypatch.setattr(source, "LONGEST_LINE", 4 * MEBI)
     outcome, rows = read(tmp_path, STATS.encode() * 5 + b"x" * (9 * MEBI) + b"\n" + STATS.encode())
-    assert outcome.error == "server.log: a line of over 4 MiB, as no log has; is it text at all?"
+    assert outcome.error == "server.log: a line of over 4 MiB, as no log has; is it text at all?; what was read of it is used"
     assert rows["engine_samples"] == 5
     # up to the limit it is a line like any other
     outcome, rows = read(tmp_path, STATS.encode() * 5 + b"x" * (3 * MEBI) + b"\n" + STATS.encode())
@@ -50,7 +50,8 @@ def test_a_file_that_grows_out_of_all_proportion_is_not_read_on(tmp_path, monkey
     bomb = compress(STATS.encode() * 5 + b"\n" * (32 * MEBI))
     assert len(bomb) * source.MOST_GROWTH < 32 * MEBI
     outcome, rows = read(tmp_path, bomb)
-    assert outcome.error == ("server.log: grows to over 500 times its size, as no log does; if it is one, decompress it first")
+    told = "server.log: grows to over 500 times its size, as no log does; if it is one, decompress it first"
+    assert outcome.error == f"{told}; what was read of it is used"
     assert rows["engine_samples"] == 5
 
 
