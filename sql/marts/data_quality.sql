@@ -54,6 +54,23 @@ clocks as (
         and source not in (select source from raw.workload_requests union all select source from raw.recordings)
 ),
 
+servers as (
+    select
+        source,
+        'server_told' as flag,
+        'info' as severity,
+        1 as count,
+        case told_by
+            when 'name' then format('It names no server; it is called as {}, and taken for its.', instance)
+            else format(
+                'It names no server, and logs beside it show another load at the same time or another engine, so it is taken for the log '
+                'of a server of its own, {}.', instance
+            )
+        end as detail,
+    from staging.input_servers
+    where source in (select source from raw.engine_samples)
+),
+
 resets as (
     select
         engine as source,
@@ -320,6 +337,8 @@ from (
     from misread
     union all by name
     from clocks
+    union all by name
+    from servers
     union all by name
     from resets
     union all by name

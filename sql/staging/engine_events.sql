@@ -20,8 +20,9 @@ select
     events.count,
 from raw.engine_events as events
 left join staging.clocks using (source)
+left join staging.input_servers using (source)
 left join staging.engine_names
-    on engine_names.instance is not distinct from events.instance
+    on engine_names.instance is not distinct from coalesce(events.instance, input_servers.instance)
     and engine_names.label is not distinct from events.engine
 where within_window(absolute_time(events.at_utc, events.at_local, clocks.zone, clocks.base_year))
 order by events.source, events.line, events.event

@@ -8,25 +8,31 @@
 -- column: instance | Server as the input names it; NULL where it names none.
 -- column: label    | Rank as the input names it; NULL where it names none.
 -- column: engine   | The name used in every later table; `*` for a server with several ranks.
-with named as (
-    select distinct instance, engine as label from raw.engine_samples where coalesce(engines_aggregated, 1) = 1
+with said as (
+    select distinct source, instance, engine as label from raw.engine_samples where coalesce(engines_aggregated, 1) = 1
+    union
+    select distinct source, instance, engine as label from raw.iteration_steps
+    union
+    select distinct source, instance, engine as label from raw.engine_config
+    union
+    select distinct source, instance, engine as label from raw.engine_events
+    union
+    select distinct source, instance, dp_rank::varchar as label from raw.kv_events
+    union
+    select distinct source, instance, null as label from raw.spans
+    union
+    select distinct source, instance, null as label from raw.request_lines
+    union
+    select distinct source, instance, null as label from raw.engine_samples where engines_aggregated > 1
+),
+
+named as (
+    select distinct coalesce(said.instance, input_servers.instance) as instance, said.label
+    from said
+    left join staging.input_servers using (source)
     union
     -- the exporter of a GPU names the host it runs on, which is no engine
     select distinct instance, engine as label from raw.metric_samples where name not like 'DCGM%'
-    union
-    select distinct instance, engine as label from raw.iteration_steps
-    union
-    select distinct instance, engine as label from raw.engine_config
-    union
-    select distinct instance, engine as label from raw.engine_events
-    union
-    select distinct instance, dp_rank::varchar as label from raw.kv_events
-    union
-    select distinct instance, null as label from raw.spans
-    union
-    select distinct instance, null as label from raw.request_lines
-    union
-    select distinct instance, null as label from raw.engine_samples where engines_aggregated > 1
     union
     select null as instance, null as label
 ),

@@ -50,8 +50,9 @@ select
     samples.external_prefix_hit_ratio,
 from samples
 left join clocks using (source)
+left join staging.input_servers using (source)
 left join staging.engine_names
-    on engine_names.instance is not distinct from samples.instance
+    on engine_names.instance is not distinct from coalesce(samples.instance, input_servers.instance)
     and engine_names.label is not distinct from samples.engine
 where within_window(absolute_time(samples.at_utc, samples.at_local, clocks.zone, clocks.base_year))
 order by engine, sampled_at, source, line

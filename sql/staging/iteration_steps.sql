@@ -26,8 +26,9 @@ select
     steps.kv_usage_ratio,
 from raw.iteration_steps as steps
 left join staging.clocks using (source)
+left join staging.input_servers using (source)
 left join staging.engine_names
-    on engine_names.instance is not distinct from steps.instance
+    on engine_names.instance is not distinct from coalesce(steps.instance, input_servers.instance)
     and engine_names.label is not distinct from steps.engine
 where within_window(absolute_time(steps.at_utc, steps.at_local, clocks.zone, clocks.base_year))
 order by source, line

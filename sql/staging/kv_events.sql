@@ -30,8 +30,9 @@ select
     events.group_idx,
     events.dp_rank,
 from raw.kv_events as events
+left join staging.input_servers using (source)
 left join staging.engine_names
-    on engine_names.instance is not distinct from events.instance
+    on engine_names.instance is not distinct from coalesce(events.instance, input_servers.instance)
     and engine_names.label is not distinct from events.dp_rank::varchar
 where within_window(events.at_utc)
 order by events.source, events.line, events.event_index

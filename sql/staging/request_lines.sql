@@ -18,8 +18,9 @@ select
     lines.max_tokens,
 from raw.request_lines as lines
 left join staging.clocks using (source)
+left join staging.input_servers using (source)
 left join staging.engine_names
-    on engine_names.instance is not distinct from lines.instance
+    on engine_names.instance is not distinct from coalesce(lines.instance, input_servers.instance)
     and engine_names.label is null
 where within_window(absolute_time(lines.at_utc, lines.at_local, clocks.zone, clocks.base_year))
 order by lines.source, lines.line, lines.request_id, lines.event

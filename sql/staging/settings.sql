@@ -16,7 +16,8 @@ select
     config.line,
 from raw.engine_config as config
 left join staging.clocks using (source)
+left join staging.input_servers using (source)
 left join staging.engine_names
-    on engine_names.instance is not distinct from config.instance
+    on engine_names.instance is not distinct from coalesce(config.instance, input_servers.instance)
     and engine_names.label is not distinct from config.engine
 order by config.source, config.line, engine_names.engine, config.key

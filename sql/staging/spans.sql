@@ -46,8 +46,9 @@ select
     spans.cached_tokens,
     spans.computed_tokens,
 from raw.spans
+left join staging.input_servers using (source)
 left join staging.engine_names
-    on engine_names.instance is not distinct from spans.instance
+    on engine_names.instance is not distinct from coalesce(spans.instance, input_servers.instance)
     and engine_names.label is null
 where within_window(coalesce(spans.end_at, plus_seconds(spans.start_at, spans.e2e_s), spans.start_at))
 qualify spans.request_id is null

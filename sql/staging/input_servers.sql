@@ -1,0 +1,124 @@
+-- Which server an input is of, where it does not say so itself: told by its name, or by the inputs beside it.
+--
+-- A file or folder called as a server that another input names is of that server: `vllm-0.log` of the pod `vllm-0`. Other logs are of
+-- one server, which rotated its log or was started again. That cannot be where two of them show different loads at the same time, or
+-- are of different engines: then each is of a server of its own, called as its file.
+--
+-- grain: source
+-- column: source   | Input.
+-- column: instance | The server, as the inputs call it that name it, or as the file is called.
+-- column: told_by  | name, or others: the logs beside it.
+with samples as (
+    select
+        samples.source,
+        samples.engine as label,
+        absolute_time(samples.at_utc, samples.at_local, clocks.zone, clocks.base_year) as sampled_at,
+        coalesce(samples.running, -1) as running,
+        coalesce(samples.waiting, -1) as waiting,
+        coalesce(samples.kv_usage_ratio, -1) as kv_usage_ratio,
+    from raw.engine_samples as samples
+    left join staging.clocks using (source)
+    where samples.source not in (select source from raw.engine_samples where instance is not null)
+),
+
+logs as (
+    select source, label, min(sampled_at) as first_at, max(sampled_at) as last_at
+    from samples
+    group by source, label
+),
+
+pairs as (
+    select
+        one.source,
+        other.source as beside,
+        one.label,
+        greatest(one.first_at, other.first_at) as from_at,
+        least(one.last_at, other.last_at) as to_at,
+    from logs as one
+    inner join logs as other
+        on other.source <> one.source
+        and other.label is not distinct from one.label
+        and other.first_at < one.last_at
+        and one.first_at < other.last_at
+),
+
+-- a copy says the same within two seconds of it: lines are stamped to the second, by the engine or by who collected them
+copies as (
+    select distinct source, label, epoch(sampled_at)::bigint + unnest([-2, -1, 0, 1, 2]) as second, running, waiting, kv_usage_ratio
+    from samples
+    where source in (select source from pairs)
+),
+
+-- what one of a pair showed in their common time and the other did not
+own as (
+    select pairs.source, pairs.beside
+    from pairs
+    inner join samples
+        on samples.source = pairs.source
+        and samples.label is not distinct from pairs.label
+        and samples.sampled_at between pairs.from_at and pairs.to_at
+    left join copies
+        on copies.source = pairs.beside
+        and copies.label is not distinct from samples.label
+        and copies.second = epoch(samples.sampled_at)::bigint
+        and copies.running = samples.running
+        and copies.waiting = samples.waiting
+        and copies.kv_usage_ratio = samples.kv_usage_ratio
+    where copies.source is null
+    group by pairs.source, pairs.beside
+    having count(*) >= 2 -- a line may be cut
+),
+
+apart as (
+    select
+        exists (from own as one inner join own as other on other.source = one.beside and other.beside = one.source)
+        or (
+            select count(distinct sources.engine_kind) > 1
+            from raw.sources as sources
+            where sources.source in (select source from logs)
+        ) as is_so,
+),
+
+-- rotated parts have one stem: server.log, server.log.1, server.log.2026-11-29.gz
+stems as (
+    select
+        sources.source,
+        regexp_extract(sources.source, '[^/]+$') as file,
+        regexp_replace(file, '(\.\d{1,3}|[._-]\d{4}-?\d\d-?\d\d[^/]*|\.[A-Za-z][A-Za-z0-9]{0,8})+$', '') as stem,
+        replace(regexp_replace(sources.source, '/?[^/]+$', ''), '/', '.') as folder,
+        count(distinct folder) over (partition by stem) > 1 as is_in_several,
+    from raw.sources as sources
+    where sources.source in (select source from logs)
+),
+
+servers as (
+    select distinct instance, regexp_replace(instance, ':\d+$', '') as host from raw.metric_samples where instance is not null
+    union
+    select distinct instance, instance as host from raw.engine_samples where instance is not null
+),
+
+named as (
+    select pieces.source, servers.instance
+    from (
+        select source, unnest(string_split(source, '/')) as piece
+        from raw.sources
+        where source not in (select source from raw.engine_samples where instance is not null)
+    ) as pieces
+    inner join servers
+        on pieces.piece = servers.host
+        or starts_with(pieces.piece, concat(servers.host, '.'))
+        or starts_with(pieces.piece, concat(servers.host, '-'))
+        or starts_with(pieces.piece, concat(servers.host, '_'))
+    qualify row_number() over (partition by pieces.source order by length(servers.host) desc, servers.instance) = 1
+)
+
+select source, instance, 'name' as told_by from named
+union all
+select
+    stems.source,
+    if(stems.is_in_several and stems.folder <> '', concat(stems.folder, '.', stems.stem), stems.stem) as instance,
+    'others' as told_by,
+from stems
+cross join apart
+where apart.is_so and stems.source not in (select source from named)
+order by source

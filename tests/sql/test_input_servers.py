@@ -1,0 +1,93 @@
+"""Which server a log is of: its own name for it, its file's, or that of another than the log beside it."""
+
+import pytest
+
+SERVERS = "staging.input_servers"
+
+
+def sources(sql, *names, kinds=("vllm",)):
+    rows = "\n".join(f"{name}  {kinds[i % len(kinds)]}  vllm_engine_log" for i, name in enumerate(names))
+    sql.given("raw.sources", f"source  engine_kind  format\n{rows}")
+
+
+def samples(sql, **running):
+    """Load samples ten seconds apart: `a_log=(first second, counts)`."""
+    rows = []
+    for name, (start, counts) in running.items():
+        source = name.replace("__", "/").replace("_", ".")
+        rows += [
+            f"{source}  {i + 1}  12:{(start + 10 * i) // 60:02}:{(start + 10 * i) % 60:02}  {each}  0"
+            for i, each in enumerate(counts)
+        ]
+    sql.given("raw.engine_samples", "source  line  at_utc  running  waiting\n" + "\n".join(rows))
+
+
+def pods(sql, *names):
+    rows = "\n".join(f"metrics.txt  12:00:00  {name}  vllm:num_requests_running  1" for name in names)
+    sql.given("raw.metric_samples", f"source  at_utc  instance  name  value\n{rows}")
+
+
+def test_a_file_called_as_a_server_is_of_it(sql):
+    sources(sql, "in/vllm-1.log", "in/vllm-10.previous.log", "in/other.log", "in/vllm-1/server.log")
+    pods(sql, "vllm-1", "vllm-10:8000")
+    assert (
+        sql.rows(SERVERS)
+        == """
+        source                   instance
+        in/vllm-1.log            vllm-1
+        in/vllm-1/server.log     vllm-1
+        in/vllm-10.previous.log  vllm-10:8000
+    """
+    )
+
+
+def test_logs_of_different_loads_at_one_time_are_of_two_servers(sql):
+    sources(sql, "a.log", "b.log")
+    samples(sql, a_log=(0, [1, 2, 3]), b_log=(5, [7, 8, 9]))
+    assert (
+        sql.rows(SERVERS)
+        == """
+        source  instance
+        a.log   a
+        b.log   b
+    """
+    )
+    assert [row["engine"] for row in sql.rows("staging.engine_samples").dicts()] == ["a/0"] * 3 + ["b/0"] * 3
+    told = [row["detail"] for row in sql.rows("marts.data_quality").dicts() if row["flag"] == "server_told"]
+    assert told[0].endswith("so it is taken for the log of a server of its own, a.")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (30, [7, 8, 9]),  # one after the other: rotated, or started again
+        (1, [1, 2, 3]),  # the same, stamped by who collected it
+        (10, [2, 3]),  # a part of it
+        (20, [3, 9]),  # the last line is cut
+    ],
+)
+def test_a_log_in_parts_or_in_copies_is_of_one_server(sql, other):
+    sources(sql, "a.log", "b.log")
+    samples(sql, a_log=(0, [1, 2, 3]), b_log=other)
+    assert sql.rows(SERVERS).dicts() == []
+    assert {row["engine"] for row in sql.rows("staging.engine_samples").dicts()} == {"0"}
+
+
+def test_two_kinds_of_engine_are_two_servers_whenever_they_ran(sql):
+    sources(sql, "one.log", "two.log", kinds=("vllm", "sglang"))
+    samples(sql, one_log=(0, [1]), two_log=(900, [1]))
+    assert [row["instance"] for row in sql.rows(SERVERS).dicts()] == ["one", "two"]
+
+
+def test_parts_of_a_server_keep_its_name_beside_another_server(sql):
+    sources(sql, "p/server.log", "p/server.log.1", "q/server.log")
+    samples(sql, p__server_log=(0, [1, 2, 3]), p__server_log_1=(100, [1, 2]), q__server_log=(0, [7, 8, 9]))
+    assert (
+        sql.rows(SERVERS)
+        == """
+        source          instance
+        p/server.log    p.server
+        p/server.log.1  p.server
+        q/server.log    q.server
+    """
+    )
