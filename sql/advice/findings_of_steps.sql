@@ -121,6 +121,18 @@ halted as (
     where facts.verdict = 'engine_pause'
 ),
 
+-- a silence that ended in prompts, but is too long to have been their prefill
+ended as (
+    select facts.engine, facts.window_start, arg_max(silences, silences.silence_end) as silence
+    from marts.spell_facts as facts
+    inner join core.silences
+        on silences.engine = facts.engine
+        and silences.silence_start < facts.window_end
+        and silences.silence_end > facts.window_start
+    where facts.verdict = 'engine_stalled' and silences.prompt_tokens > 0 and not silences.is_prefill
+    group by all
+),
+
 stalled as (
     select
         engine,
@@ -134,10 +146,17 @@ stalled as (
             'The engine held {:.0f} running and {:.0f} waiting requests and produced no token for {}: stalled, not idle.',
             mean_running, mean_waiting, spoken_duration(seconds_between(window_start, window_end))
         ) as summary,
-        ['Prompt and generation counters stood still while requests were in the engine.'] as evidence,
+        sentences([
+            'Prompt and generation counters stood still while requests were in the engine.',
+            format(
+                'About {} prompt tokens followed: at the speed this engine has shown, their prefill accounts for {} of it at most.',
+                spoken_count(ended.silence.prompt_tokens), spoken_duration(ended.silence.prefill_s)
+            ),
+        ]) as evidence,
         []::varchar[] as evidence_against,
         ['The engine''s log of that time, for the error or lock behind it.'] as missing,
     from marts.spell_facts
+    left join ended using (engine, window_start)
     where verdict = 'engine_stalled'
 )
 

@@ -140,13 +140,31 @@ calm as (
     group by quiet.engine, quiet.window_start, quiet.window_end
 ),
 
+-- prefills so long that they look like a stall
+prefills as (
+    select
+        calm.engine,
+        calm.window_start,
+        count(*) as prefills,
+        max(seconds_between(silences.silence_start, silences.silence_end)) as longest_s,
+        arg_max(silences.prompt_tokens, seconds_between(silences.silence_start, silences.silence_end)) as prompt_tokens,
+    from calm
+    inner join core.silences
+        on silences.engine = calm.engine
+        and silences.is_prefill
+        and silences.silence_start >= calm.window_start
+        and silences.silence_end <= calm.window_end
+        and seconds_between(silences.silence_start, silences.silence_end) >= 60
+    group by all
+),
+
 healthy as (
     select
-        engine,
+        calm.engine,
         'healthy' as verdict,
-        window_start,
-        window_end,
-        window_start as peak_at,
+        calm.window_start,
+        calm.window_end,
+        calm.window_start as peak_at,
         0.0 as severity,
         case when origin = 'metrics' then 0.9 else 0.6 end * case when window_s = 0 then 0.5 else 1 end as confidence,
         case
@@ -162,9 +180,18 @@ healthy as (
             format('KV usage at most {:.0f} %.', 100 * max_kv_usage_ratio),
             format('{} requests running at most, {} waiting.', max_running, max_waiting),
         ]) as evidence,
-        case when window_s = 0 then [only_an_instant()] else [] end as evidence_against,
+        sentences([
+            case when window_s = 0 then only_an_instant() end,
+            format(
+                'No token came for {}, until about {} prompt tokens were booked at once: taken as their prefill under way, not as a stall{}.',
+                spoken_duration(prefills.longest_s),
+                spoken_count(prefills.prompt_tokens),
+                case when prefills.prefills > 1 then format('; so {} times', prefills.prefills) else '' end
+            ),
+        ]) as evidence_against,
         case when window_s = 0 then [a_second_look()] else [] end as missing,
     from calm
+    left join prefills using (engine, window_start)
 ),
 
 -- why nothing can be said where no engine's load was seen: one row, of the reason that most of what was given has

@@ -183,6 +183,13 @@ stuck as (
         on scraped.engine = states.engine
         and seconds_between(intervals.interval_start, intervals.interval_end) <= scraped.longest_s
     where intervals.tokens = 0 and not intervals.has_reset and states.running + states.waiting > 0
+        and not exists (
+            from core.silences
+            where silences.engine = states.engine
+                and silences.is_prefill
+                and states.sampled_at > silences.silence_start
+                and states.sampled_at < silences.silence_end
+        )
 ),
 
 stuck_by_log as (
@@ -198,6 +205,13 @@ stuck_by_log as (
         and samples.running + samples.waiting > 0
         and samples.prompt_tokens_per_s = 0
         and samples.generation_tokens_per_s = 0
+        and not exists (
+            from core.silences
+            where silences.engine = samples.engine
+                and silences.is_prefill
+                and samples.sampled_at > silences.silence_start
+                and samples.sampled_at < silences.silence_end
+        )
 ),
 
 cold as (

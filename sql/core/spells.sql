@@ -1,7 +1,7 @@
 -- Spells: signs of one kind that follow each other closely, joined into one window each.
 --
 -- Two signs belong together where less than three usual samples (and less than ten seconds) of calm lie between them. A stall of the
--- whole engine needs a minute of it: shorter ones are long steps.
+-- whole engine needs a minute of it: shorter ones are long steps; and it ends where a sample shows tokens (core.silences).
 --
 -- grain: engine, verdict, window_start
 -- column: engine       | Engine.
@@ -19,14 +19,22 @@ with usual as (
     select engine, coalesce(median(scrape_s), 0) as step_s from core.engine_states group by engine
 ),
 
+-- of a stall: the silence its sign lies in, if that ended
+placed as (
+    select signs.*, silences.silence_end
+    from core.signs as signs
+    asof left join core.silences as silences on silences.engine = signs.engine and silences.silence_end > signs.sign_start
+),
+
 ordered as (
     select
-        signs.*,
+        placed.*,
+        if(verdict = 'engine_stalled', silence_end, null) as ends_at,
         max(sign_end) over (
-            partition by signs.engine, signs.verdict order by sign_start, sign_end rows between unbounded preceding and 1 preceding
+            partition by placed.engine, verdict, ends_at order by sign_start, sign_end rows between unbounded preceding and 1 preceding
         ) as covered_until,
         greatest(10, 3 * coalesce(usual.step_s, 0)) as join_s,
-    from core.signs as signs
+    from placed
     left join usual using (engine)
 ),
 
@@ -34,7 +42,7 @@ numbered as (
     select
         *,
         sum((covered_until is null or seconds_between(covered_until, sign_start) > join_s)::int) over (
-            partition by engine, verdict order by sign_start, sign_end
+            partition by engine, verdict, ends_at order by sign_start, sign_end
         ) as spell,
     from ordered
 )
@@ -51,6 +59,6 @@ select
     max(weight) as peak_weight,
     sum(weight * seconds_between(sign_start, sign_end)) as weight_seconds,
 from numbered
-group by engine, verdict, spell
+group by engine, verdict, ends_at, spell
 having verdict <> 'engine_stalled' or seconds_between(min(sign_start), max(sign_end)) >= 60
 order by engine, verdict, window_start

@@ -485,3 +485,20 @@ def test_load_is_as_uneven_as_the_busiest_is_above_its_share(sql):
 def test_a_stall_is_the_worse_the_longer_it_lasts(sql, end, severity):
     row = finding(sql, "engine_stalled", window_end=end, mean_running=3, mean_waiting=2)
     assert (row["severity"], row["confidence"]) == (severity, 0.85)
+
+
+def test_a_stall_that_ends_in_prompts_says_how_little_of_it_their_prefill_was(sql):
+    said = "Prompt and generation counters stood still while requests were in the engine."
+    assert finding(sql, "engine_stalled")["evidence"] == [said]
+    sql.given(
+        "core.silences",
+        """
+        engine  silence_start  silence_end  prompt_tokens  prefill_s  is_prefill
+        0       11:50:00       11:59:00     900            5          false
+        0       11:59:50       12:00:40     70000          35         false
+        """,
+    )
+    told, followed = finding(sql, "engine_stalled")["evidence"]
+    assert told == said
+    assert followed.startswith("About 70,000 prompt tokens followed")
+    assert followed.endswith("accounts for 35 s of it at most.")

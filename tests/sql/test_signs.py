@@ -1,5 +1,7 @@
 """What is a sign of what, just within its limits and just beyond them, and which signs are one spell. An engine for each case."""
 
+from itertools import pairwise
+
 import pytest
 
 
@@ -290,6 +292,104 @@ def test_a_log_says_that_an_engine_is_stuck_by_its_rates(sql):
     )
 
 
+def log_of(sql, engine, *lines):
+    """A log of an engine by its lines: `at  running  prompt rate  generation rate`."""
+    told = [line.split("  ", 2) for line in lines]
+    given(
+        sql,
+        "core.engine_states",
+        "engine  sampled_at  origin  running  waiting  scrape_s",
+        *(f"{engine}  {at}  log  {running}  0  10" for at, running, _ in told),
+    )
+    given(
+        sql,
+        "engine_samples",
+        "engine  sampled_at  running  waiting  prompt_tokens_per_s  generation_tokens_per_s",
+        *(f"{engine}  {at}  {running}  0  {rates}" for at, running, rates in told),
+    )
+
+
+def test_a_silence_that_ends_in_a_long_prompt_was_its_prefill(sql):
+    """The prompt is booked in one line, when all of it is computed."""
+    log_of(
+        sql,
+        "0",
+        "12:00:00  1  5  20",
+        "12:00:10  1  0  0",
+        "12:00:20  0  6000  1",  # 60,000 tokens in 20 s: at half of 2,000/s within 60 s
+        "12:00:30  1  0  0",
+        "12:00:40  1  0  0",
+        "12:00:50  1  0  0",
+        "12:01:00  1  0  0",
+        "12:01:10  1  0  0",
+        "12:01:20  1  0  0",
+        "12:01:30  1  0  0",
+        "12:01:40  1  16000  1",  # 160,000 in 80 s, 2,000/s: no other is half as long, and 500/s take 320 s
+        "12:01:50  0  0  0",
+    )
+    assert (
+        sql.rows("core.silences")
+        == """
+        engine  silence_start  silence_end  prompt_tokens  prefill_s  is_prefill
+        0       12:00:00       12:00:20     60000          60         true
+        0       12:00:20       12:01:40     160000         320        true
+        """
+    )
+    assert signs(sql, "engine", "verdict") == []
+
+
+def test_a_silence_longer_than_its_prompt_can_have_taken_is_a_stall(sql):
+    """A thousand tokens take no 80 s of an engine that computed three thousand in ten."""
+    log_of(
+        sql,
+        "0",
+        "12:00:00  1  200  20",
+        "12:00:10  1  300  20",
+        *(f"12:0{second // 60}:{second % 60:02}  1  0  0" for second in range(20, 90, 10)),
+        "12:01:30  1  100  1",
+        "12:01:40  0  5  20",
+    )
+    (silence,) = sql.rows("core.silences").dicts()
+    assert (silence["prefill_s"], silence["is_prefill"]) == (1000 / 300, False)
+    assert signs(sql, "verdict") == [("engine_stalled",)] * 7
+
+
+def test_two_stalls_of_the_same_length_do_not_excuse_each_other(sql):
+    lines = []
+    for minute in (0, 2):
+        lines += [f"12:0{minute}:00  1  600  20", f"12:0{minute}:10  1  600  20"]
+        lines += [f"12:0{minute + second // 60}:{second % 60:02}  1  0  0" for second in range(20, 90, 10)]
+        lines += [f"12:0{minute + 1}:30  1  600  1"]
+    log_of(sql, "0", *lines)
+    assert [row["is_prefill"] for row in sql.rows("core.silences").dicts()] == [False, False]
+
+
+def test_counters_tell_how_many_prompts_ended_a_silence(sql):
+    """50,000 tokens of one prompt may take 100 s; of a hundred prompts, the first ends the silence."""
+    at = [f"12:{second // 60:02}:{second % 60:02}" for second in range(0, 105, 15)]
+    counted = {"prompt_tokens": (9000, 50000, 50000), "generation_tokens": (5, 5, 5), "ttft_s_count": (1, 1, 100)}
+    given(
+        sql,
+        "core.engine_states",
+        "engine  sampled_at  origin  running  waiting  scrape_s",
+        *(f"{engine}  {moment}  metrics  2  0  15" for engine in ("one", "many") for moment in at),
+    )
+    given(
+        sql,
+        "core.counter_intervals",
+        "engine  signal  labels  interval_start  interval_end  delta  is_reset",
+        *(
+            f"{engine}  {signal}  -  {start}  {end}  {first if start == at[0] else last if end == at[-1] else 0}  false"
+            for signal, (first, one, many) in counted.items()
+            for engine, last in (("one", one), ("many", many))
+            for start, end in pairwise(at)
+        ),
+    )
+    told = {row["engine"]: (row["prefill_s"], row["is_prefill"]) for row in sql.rows("core.silences").dicts()}
+    assert told == {"one": (100, True), "many": (1, False)}
+    assert {row["engine"] for row in sql.rows("core.signs").dicts()} == {"many"}
+
+
 def test_a_start_is_cold_where_first_tokens_took_seconds_that_nobody_waited_for(sql):
     rows = {
         "a": "3  1  0.5  0  true  499",
@@ -383,6 +483,34 @@ def test_signs_with_less_than_three_samples_of_calm_between_them_are_one_spell(s
         a       queue_unknown  12:00:20      12:00:21    12:00:20  1      1        9       9            9
         b       preemption     12:00:00      12:00:51    12:00:00  3      42       3       1            42
         b       preemption     12:01:02      12:01:03    12:01:02  1      1        1       1            1
+        """
+    )
+
+
+def test_no_stall_goes_across_a_sample_that_shows_tokens(sql):
+    given(
+        sql,
+        "core.signs",
+        "engine  verdict  sign_start  sign_end  weight",
+        "a  engine_stalled  12:00:00  12:01:00  1",
+        "a  engine_stalled  12:01:05  12:02:05  1",
+        "a  engine_stalled  12:02:10  12:02:30  1",
+        "a  queue_unknown  12:00:00  12:01:00  1",
+        "a  queue_unknown  12:01:05  12:02:05  1",
+    )
+    given(
+        sql,
+        "core.silences",
+        "engine  silence_start  silence_end  prompt_tokens  prefill_s  is_prefill",
+        "a  11:59:55  12:01:03  10  1  false",
+    )
+    assert (
+        sql.rows("core.spells")
+        == """
+        engine  verdict         window_start  window_end
+        a       engine_stalled  12:00:00      12:01:00
+        a       engine_stalled  12:01:05      12:02:30
+        a       queue_unknown   12:00:00      12:02:05
         """
     )
 

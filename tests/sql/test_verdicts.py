@@ -93,6 +93,26 @@ def test_what_no_finding_that_matters_covers_is_healthy(sql):
     assert [row["verdict"] for row in sql.rows("advice.verdicts").dicts()] == ["queue_unknown"]
 
 
+@pytest.mark.parametrize(("end", "times"), [("12:01:00", ""), ("12:01:10", "; so 2 times")])
+def test_a_long_prefill_is_told_where_it_might_be_taken_for_a_stall(sql, end, times):
+    """A minute or more without a token; what was no prefill is none, and what reaches beyond the window is not of it."""
+    sampled(sql, seconds=list(range(0, 300, 10)), origin="log")
+    sql.given(
+        "core.silences",
+        f"""
+        engine  silence_start  silence_end  prompt_tokens  prefill_s  is_prefill
+        0       12:00:10       {end}        50             99         true
+        0       12:01:20       12:02:30     70000          99         true
+        0       12:02:40       12:04:40     90000          99         false
+        0       12:04:00       12:09:00     95000          999        true
+        """,
+    )
+    [row] = sql.rows("advice.verdicts").dicts()
+    (told,) = row["evidence_against"]
+    assert told.startswith("No token came for 70 s, until about 70,000 prompt tokens were booked at once")
+    assert told.endswith(f"not as a stall{times}.")
+
+
 @pytest.mark.parametrize(
     ("origin", "windows"),
     [("metrics", [("12:00:00", "12:00:50"), ("12:01:40", "12:02:10")]), ("log", [("12:00:00", "12:02:10")])],
