@@ -2,7 +2,7 @@
 --
 -- A setting said of the server (`*`) holds for each of its ranks; what the engine said last holds. `max_num_seqs` is rarely said
 -- (no metric carries it): where requests wait and the running count stays at one ceiling while the KV pool has room, that ceiling
--- is taken for it and marked `inferred`.
+-- is taken for it and marked `inferred`. One that is said and that the running count left far behind was another life's, and no limit.
 --
 -- grain: engine
 -- column: engine                   | Its name in this run.
@@ -179,13 +179,12 @@ select
         sizes.num_gpu_blocks
     )::bigint as num_gpu_blocks,
     coalesce(
-        settings.max_num_seqs,
-        sizes.max_num_seqs::bigint,
+        slots.stated,
         -- a plateau: most waiting samples stand at the ceiling, and nine in ten of them left room in the pool
         case when plateaus.is_plateau then ceilings.ceiling end
     ) as max_num_seqs,
     case
-        when settings.max_num_seqs is not null or sizes.max_num_seqs is not null then 'argument'
+        when slots.stated is not null then 'argument'
         when plateaus.is_plateau then 'inferred'
     end as max_num_seqs_source,
     settings.max_num_batched_tokens,
@@ -213,5 +212,13 @@ cross join lateral (
         and ceilings.kv_usage_ratio < 0.8
         and ceilings.is_turning_over as is_plateau,
 ) as plateaus
+-- a limit that the running count left far behind was said of another life of the engine (a line may count a chunk's request twice)
+cross join lateral (
+    select
+        case
+            when coalesce(ceilings.ceiling <= 1.25 * coalesce(settings.max_num_seqs, sizes.max_num_seqs) + 1, true)
+                then coalesce(settings.max_num_seqs, sizes.max_num_seqs::bigint)
+        end as stated,
+) as slots
 left join formats using (engine)
 order by engine

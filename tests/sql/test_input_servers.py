@@ -91,3 +91,14 @@ def test_parts_of_a_server_keep_its_name_beside_another_server(sql):
         q/server.log    q.server
     """
     )
+
+
+def test_a_limit_that_was_outrun_was_said_by_another_start(sql):
+    sources(sql, "a.log")
+    samples(sql, a_log=(0, [1, 12, 7]))
+    sql.given("raw.engine_config", "source  line  at_utc  key  value_text\na.log  9  12:01:00  max_num_seqs  4")
+    assert [(row["max_num_seqs"], row["max_num_seqs_source"]) for row in sql.rows("core.engines").dicts()] == [(None, None)]
+    told = [row["detail"] for row in sql.rows("marts.data_quality").dicts() if row["flag"] == "setting_outrun"]
+    assert told == [
+        "max_num_seqs 4 was said, and 12 requests ran at once: another start of the engine said it, so it is not used."
+    ]
