@@ -45,9 +45,16 @@ moved as (
         -- seconds, where neither is less than one
         if(unit = ' ms' and least(effects.before, effects.best) >= 1000, 1000, 1) as divisor,
         format(
-            '{} from {} to {}{} ({} to {})',
+            '{} from {}{} to {}{} ({} to {})',
             figures.name,
-            told_figure(effects.before / divisor, is_count), told_figure(effects.best / divisor, is_count),
+            told_figure(effects.before / divisor, is_count),
+            -- a replay hardly ever counts exactly what the run did, and the reader has seen the run's own count
+            if(
+                is_count and told_figure(effects.recorded, is_count) <> told_figure(effects.before, is_count),
+                format(' ({} recorded)', told_figure(effects.recorded, is_count)),
+                ''
+            ),
+            told_figure(effects.best / divisor, is_count),
             if(divisor = 1000, ' s', unit),
             told_figure(effects.low / divisor, is_count), told_figure(effects.high / divisor, is_count)
         ) as words,
@@ -62,10 +69,6 @@ replayed as (
         effects.engine,
         effects.rank,
         any_value(effects.reason) as reason,
-        -- a replay hardly ever counts exactly what the run did, and the reader has seen the run's own count
-        any_value(
-            format(' (the run itself: {} preemptions recorded, {} replayed)', spoken_count(effects.recorded), spoken_count(effects.before))
-        ) filter (figure = 'preemptions' and spoken_count(effects.recorded) <> spoken_count(effects.before)) as own,
         (
             select string_agg(words, ', ' order by place)
             from moved
@@ -87,7 +90,7 @@ told as (
         replayed.engine is not null and replayed.reason is null as is_replayed,
         if(
             is_replayed,
-            [format('Replayed{}{}.', coalesce(replayed.own, ''), coalesce(': ' || replayed.gains, ', nothing gets better by much'))],
+            [coalesce(format('Replayed: {}.', replayed.gains), 'Replayed, nothing gets better by much.')],
             estimates
         ) as expectations,
         if(is_replayed, [format('Replayed: {}.', replayed.losses)], prices) as costs,

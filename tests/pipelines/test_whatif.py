@@ -113,6 +113,15 @@ def test_another_setting_is_foretold(pressed, changes, settings, concurrency):
         assert told.figures[name].low <= truth <= told.figures[name].high, name
 
 
+def test_with_the_cache_on_resumed_requests_find_their_blocks():
+    without = WhatIf.of(recording(requests(100), engine(is_caching=False), 28))
+    told, notes = without.predict({"enable_prefix_caching": "True"})
+    computed_again = told.figures["recomputed_tokens"]
+    assert computed_again.low <= serve(requests(100), engine(), 28).recomputed_tokens <= computed_again.high
+    assert computed_again.high < without.before.mean("recomputed_tokens")
+    assert "only resumed requests find their blocks" in notes[0]
+
+
 def test_a_step_time_that_is_off_is_scaled_to_the_run():
     what_if = WhatIf.of(recording(requests(100), engine(), 20, fitted=STEP_TIME.times(0.7)))
     assert what_if.model.scale == pytest.approx(1 / 0.7, rel=0.05)
@@ -604,7 +613,7 @@ def test_advice_tells_the_figures_of_whatif(analyzed):
     assert {row["figure"]: row["before"] for row in effects} == {name: what_if.before.mean(name) for name in figures}
     own = f"{what_if.before.mean('preemptions'):.0f}"
     then = f"{figures['preemptions'].best:.0f}"
-    assert f"Replayed (the run itself: 152 preemptions recorded, {own} replayed): preemptions from {own} to {then} (" in effect
+    assert f"Replayed: preemptions from {own} (152 recorded) to {then} (" in effect
     was = what_if.before.mean("output_tokens_per_s")
     assert (
         f"output tokens per second from {was:,.{0 if was >= 1000 else 1}f} to {figures['output_tokens_per_s'].best:.1f} ("

@@ -378,8 +378,8 @@ def test_replayed_latencies_of_a_second_and_more_are_told_in_seconds(sql, before
 @pytest.mark.parametrize(
     ("best", "words"),
     [
-        (162.0, "Replayed (the run itself: 152 preemptions recorded, 162 replayed), nothing gets better by much."),
-        (16.0, "Replayed (the run itself: 152 preemptions recorded, 162 replayed): preemptions from 162 to 16 (10 to 20)."),
+        (162.0, "Replayed, nothing gets better by much."),
+        (16.0, "Replayed: preemptions from 162 (152 recorded) to 16 (10 to 20)."),
     ],
 )
 def test_what_the_replay_misses_of_the_run_is_no_effect_of_the_change(sql, best, words):
