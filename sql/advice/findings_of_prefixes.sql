@@ -18,6 +18,12 @@ with refilled as (
     where kind = 'prefix_refill'
 ),
 
+recomputed as (
+    select engine, tokens_best
+    from marts.waste
+    where kind = 'preemption_recompute'
+),
+
 -- what the engine's own samples of blocks, and its questions to a tier, say of an evicted prefix
 evidenced as (
     select
@@ -50,8 +56,13 @@ eviction as (
             0,
             1
         ))
-        -- where requests are preempted the cache goes first: the same shortage, named by its worse half
-        * case when interrupted.preemptions > 0 then 0.3 else 1 end as severity,
+        -- where requests are preempted the cache goes first: the same shortage, named by its worse half. That is preemption, unless
+        -- KV events show that more was computed again of evicted prefixes than of preempted requests.
+        * case
+            when coalesce(interrupted.preemptions, 0) = 0 then 1
+            when refilled.method = 'kv_events' and refilled.tokens_best > recomputed.tokens_best then 1
+            else 0.3
+        end as severity,
         case when refilled.method like 'kv_events%' then 0.95 else 0.65 end as confidence,
         format(
             'Reusable prefix blocks were reclaimed before they were asked for again: {:.0f} % of looked-up prompt tokens were found{}.',
@@ -98,6 +109,7 @@ eviction as (
     from marts.spell_facts as facts
     left join core.engines using (engine)
     left join refilled using (engine)
+    left join recomputed using (engine)
     left join evidenced using (engine)
     left join lateral (
         select sum(preempted.weight) as preemptions

@@ -300,6 +300,21 @@ def test_eviction_is_as_bad_as_the_share_that_was_missed(sql):
     assert findings(sql, "severity") == [(35.4,), (35.4,)]
 
 
+@pytest.mark.parametrize(
+    ("refilled", "recomputed", "severity"),
+    [
+        ("prefix_refill  1  25  30  0.2  kv_events  KV events", "preemption_recompute  1  24  25  0.1  replay  replay", 50),
+        ("prefix_refill  1  25  30  0.2  kv_events  KV events", "preemption_recompute  1  25  26  0.1  replay  replay", 15),
+        ("prefix_refill  1  25  30  0.2  kv_events  KV events", "preemption_recompute  -  -  -  -  none  -", 15),
+        ("prefix_refill  1  99  130  0.2  capacity_bound  counters", "preemption_recompute  1  1  2  0.1  replay  replay", 15),
+    ],
+)
+def test_beside_preemption_eviction_is_the_lesser_half_unless_more_was_computed_again(sql, refilled, recomputed, severity):
+    wasted(sql, refilled, recomputed)
+    spells(sql, {"verdict": "prefix_eviction"} | MISSED, {"verdict": "preemption", "weight": 3})
+    assert findings(sql, "verdict", "severity")[-1] == ("prefix_eviction", severity)
+
+
 def test_eviction_is_told_with_what_the_engine_itself_says_of_its_blocks_and_its_tier(sql):
     """Over the run, which is two minutes of this."""
     counted = {
