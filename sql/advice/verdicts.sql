@@ -315,7 +315,8 @@ told as (
 ranked as (
     select
         told.* exclude (matters),
-        told.severity + coalesce(
+        -- a cause that is not told counts half: one that is told says more
+        told.severity * if(told.verdict = 'queue_unknown', 0.5, 1) + coalesce(
             (
                 select max(companion.severity)
                 from findings as companion

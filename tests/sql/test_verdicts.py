@@ -54,6 +54,9 @@ def primary(sql):
         (["prefix_eviction 0 60 60", "preemption 0 20 30", "queue_kv_capacity 0 60 40", "queue_unknown 0 60 20"], "preemption"),
         (["prefix_eviction 0 60 60", "preemption 0 20 30", "queue_max_num_seqs 0 60 40"], "prefix_eviction"),
         (["queue_kv_capacity 0 60 40", "preemption 0 20 1.9"], "queue_kv_capacity"),
+        # a cause that is told says more than one that is not
+        (["queue_unknown 0 60 60", "queue_kv_capacity 10 60 31"], "queue_kv_capacity"),
+        (["queue_unknown 0 60 60", "queue_kv_capacity 10 60 29"], "queue_unknown"),
         # who waits in a stalled engine waits for it
         (["prefix_eviction 0 60 60", "engine_stalled 0 60 50", "queue_max_num_seqs 0 60 40"], "engine_stalled"),
         (["prefix_eviction 0 60 60", "engine_stalled 0 60 50", "preemption 0 60 40"], "prefix_eviction"),
