@@ -7,24 +7,56 @@ What can be given is in `pipelines.cli_arguments`, what a command does in `pipel
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
 
-from pipelines.cli_arguments import build_parser
-from pipelines.cli_commands import DONE, WRONG, CallError
-from pipelines.texttable import printable
+TYPE_CHECKING = False  # as `typing` has it, which takes time to import
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
 
 QUERY_INTERRUPTED = "Query interrupted"  # what DuckDB makes of Ctrl-C while it runs a statement
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    from parsers.source import InputError  # two tenths of a second, that `--help` does without
+    """Run one command and return the exit status. What it needs is imported within, so that Ctrl-C meanwhile is one line, too."""
+    left = "nothing was written"
+    try:
+        from pipelines.cli_arguments import build_parser
 
-    signal.signal(signal.SIGTERM, _leave)
+        arguments = build_parser().parse_args(argv)
+        left = arguments.left
+        _load_undisturbed()
+        return _carried_out(arguments)
+    except KeyboardInterrupt:
+        return _wrong(f"interrupted; {left}")
+    except RuntimeError as error:
+        if str(error) != QUERY_INTERRUPTED:
+            raise
+        return _wrong(f"interrupted; {left}")
+
+
+def _load_undisturbed() -> None:
+    """Import what nearly every command needs; an interrupt waits for it: DuckDB, met by one as it starts, ends the process."""
+    import signal
+
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    try:
+        import duckdb  # noqa: F401
+        import pyarrow as pa  # noqa: F401 - two tenths of a second together, that `--help` does without
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if heard:
+        raise KeyboardInterrupt
+
+
+def _carried_out(arguments: argparse.Namespace) -> int:
+    import signal
+
+    from parsers.source import InputError
+    from pipelines.cli_commands import DONE, CallError
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_wrong(f"ended from outside; {arguments.left}")))  # takes the work away
     try:
         return arguments.command(arguments)
     except (InputError, CallError) as error:
@@ -35,22 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         what = os.strerror(error.errno) if error.errno else str(error)  # Arrow tells more, and no name
         return _wrong(f"{error.filename or 'output'}: {what.lower()}; check the path and the free space")
-    except KeyboardInterrupt:
-        return _wrong("interrupted; nothing was written")
-    except RuntimeError as error:
-        if str(error) != QUERY_INTERRUPTED:
-            raise
-        return _wrong("interrupted; nothing was written")
 
 
 def _wrong(message: str) -> int:
+    from pipelines.cli_commands import WRONG
+    from pipelines.texttable import printable
+
     print(f"kvpressure: {printable(message)}", file=sys.stderr)
     return WRONG
-
-
-def _leave(*_: object) -> NoReturn:
-    """Leave in order, so that the working folder is taken away."""
-    sys.exit(_wrong("ended from outside; nothing was written"))
 
 
 if __name__ == "__main__":

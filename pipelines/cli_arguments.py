@@ -117,6 +117,7 @@ def _add_whatif(commands: argparse._SubParsersAction) -> None:
 def _add_compare(commands: argparse._SubParsersAction) -> None:
     compare = _command(commands, cli_commands.compare, "what one changed variable did, from two analyses or two inputs")
     compare.add_argument("before", type=Path, metavar="BEFORE", help="an output folder of analyze, or the inputs of a run")
+    compare.set_defaults(left="no comparison was written")
     compare.add_argument("after", type=Path, metavar="AFTER", help="the same for the run after the change")
     compare.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the result goes; made where it is missing")
     compare.add_argument("--format", choices=("text", "json"), default="text", help="what to print; json is compare.json")
@@ -125,6 +126,7 @@ def _add_compare(commands: argparse._SubParsersAction) -> None:
 
 def _add_daily(commands: argparse._SubParsersAction) -> None:
     daily = _command(commands, cli_commands.daily, "bring the lake up to date with the files of each engine's day")
+    daily.set_defaults(left="the days that were finished are in the lake, the next call makes the others")
     daily.add_argument("--config", type=Path, default=Path("kvpressure.toml"), metavar="FILE", help="kvpressure.toml")
     daily.add_argument(
         "--day", type=_day, action="append", default=[], help="day to bring up to date; may be repeated; yesterday"
@@ -176,9 +178,9 @@ def _add_formats(commands: argparse._SubParsersAction) -> None:
 def _command(
     commands: argparse._SubParsersAction, run: Callable[[argparse.Namespace], int], what: str
 ) -> argparse.ArgumentParser:
-    """A command, called as the function that carries it out."""
+    """A command, called as the function that carries it out; and what there is `left` where that is interrupted."""
     parser = commands.add_parser(run.__name__, help=what, description=f"{what[0].upper()}{what[1:]}.")
-    parser.set_defaults(command=run)
+    parser.set_defaults(command=run, left="nothing was written")
     return parser
 
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -19,6 +19,7 @@ from pipelines.progress import Progress
 from pipelines.texttable import printable
 
 DONE, FAIL_ON, WRONG = 0, 1, 2
+FIRST_MIDNIGHT = timedelta(hours=14)  # before UTC, in the zone where a day begins first
 FAIL_ON_SEVERITY = {"warning": 20, "critical": 60}  # of 100; below 20 a verdict is not worth a word
 
 
@@ -176,6 +177,9 @@ def daily(arguments: argparse.Namespace) -> int:
     from pipelines import cli_daily, config, fleet_report
 
     settings = config.load(arguments.config)
+    last = (datetime.now(UTC) + FIRST_MIDNIGHT).date()
+    if beyond := [day for day in arguments.day if day > last]:
+        raise CallError(f"--day {min(beyond)}: that day has begun nowhere yet; give one up to {last}")
     engines = [settings.engine(name) for name in arguments.engine] or settings.fleet()
     if not engines:
         raise CallError(f"{arguments.config}: no file matches any path of its [[engines]]; check the paths")

@@ -172,6 +172,31 @@ def test_an_interrupt_within_a_query_is_one_line(capsys, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("module", ["signal", "pipelines.cli_arguments", "duckdb", "pyarrow", "pipelines.analysis"])
+def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, module):
+    program = f"""
+import sys
+from importlib.abc import MetaPathFinder
+
+import pipelines.cli
+import _signal
+
+
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            _signal.raise_signal(_signal.SIGINT)
+
+
+sys.modules.pop("signal", None)
+sys.meta_path.insert(0, Interrupting())
+sys.exit(pipelines.cli.main(["analyze", {str(SMALL)!r}, "--out", {str(tmp_path / "out")!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PROJECT, check=False)
+    assert (done.returncode, done.stderr) == (2, "kvpressure: interrupted; nothing was written\n")
+    assert not (tmp_path / "out").exists()
+
+
 # analyze
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import signal
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import duckdb
 import pyarrow.parquet as pq
@@ -327,6 +328,47 @@ def test_on_a_day_looked_at_again_nothing_is_missed_anew(tmp_path):
     report = cli_daily.run(config, config.fleet(), [FIRST, SECOND], again=[FIRST])
     assert [alert[:10] for alert in report.alerts] == [str(SECOND)]
     assert report.empty == 2
+
+
+@pytest.mark.parametrize(("how", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended from outside")])
+def test_interrupted_it_says_that_finished_days_are_kept(capsys, monkeypatch, tmp_path, how, word):
+    config, analyze_all = configured(tmp_path), daily.analyze_all
+    write(tmp_path / "chat/logs/vllm.log", log_lines(BEGIN, 120))
+
+    def interrupted(config, engines, day, **more):
+        if day == SECOND:
+            signal.raise_signal(how)
+        return analyze_all(config, engines, day, **more)
+
+    monkeypatch.setattr(daily, "analyze_all", interrupted)
+    call = ["daily", "--config", str(config.path), "--day", str(FIRST), "--day", str(SECOND)]
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        status = cli.main(call)
+    except SystemExit as left:
+        status = int(left.code or 0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert (status, said) == (
+        2,
+        f"kvpressure: {word}; the days that were finished are in the lake, the next call makes the others",
+    )
+    assert finished(config.store, FIRST).keys() == {"chat"}
+    monkeypatch.undo()
+    assert cli.main(call) == 0
+    assert capsys.readouterr().out.splitlines()[-3] == "1 made, 1 unchanged, 0 without input"
+
+
+def test_a_day_that_has_begun_nowhere_is_refused(capsys, tmp_path):
+    config, last = configured(tmp_path), (datetime.now(UTC) + timedelta(hours=14)).date()
+    write(tmp_path / "chat/logs/vllm.log", log_lines(at("2026-11-27 10:00"), 5))
+    call = ["daily", "--config", str(config.path), "--day"]
+    assert cli.main([*call, str(last + timedelta(days=2))]) == 2
+    told = f"kvpressure: --day {last + timedelta(days=2)}: that day has begun nowhere yet; give one up to {last}\n"
+    assert capsys.readouterr().err == told
+    assert not config.store.exists("days")
+    assert cli.main([*call, str(last)]) == 0
 
 
 def test_days_are_yesterday_and_some_before_in_the_zone_of_the_lake(made):
