@@ -16,7 +16,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from pipelines.progress import Progress
-from pipelines.texttable import printable
+from pipelines.texttable import gathered, printable
 
 DONE, FAIL_ON, WRONG = 0, 1, 2
 FIRST_MIDNIGHT = timedelta(hours=14)  # before UTC, in the zone where a day begins first
@@ -60,7 +60,7 @@ def analyze(arguments: argparse.Namespace) -> int:
             fresh=arguments.fresh,
             tell=progress.tell,
         )
-    _say_unread(result.unread)
+    _say_each(result.unread)
     if result.is_unchanged:
         _say("unchanged: nothing made anew; --fresh makes it in any case")
     if arguments.benchmark_report:
@@ -114,7 +114,7 @@ def parse(arguments: argparse.Namespace) -> int:
     print(digest.line_accounts(intake))
     print(digest.row_counts(intake, arguments.out))
     intake.require_any()
-    _say_unread(intake.unread)
+    _say_each(intake.unread)
     return DONE
 
 
@@ -168,7 +168,7 @@ def _analyzed(path: Path, out: Path) -> Path:
         return path
     with Progress() as progress:
         result = analysis.analyze([path], out, Run(name=_default_name([path])), tell=progress.tell)
-    _say_unread(result.unread)
+    _say_each(result.unread)
     return result.database
 
 
@@ -190,8 +190,7 @@ def daily(arguments: argparse.Namespace) -> int:
     print("\n".join(report.lines()))
     if settings.store.exists(page := fleet_report.name_of(max(days))):
         print(f"Lake: {settings.store.url}\nReport: {settings.store.uri(page)}")
-    for fault in report.faults:
-        print(f"kvpressure: {printable(fault)}", file=sys.stderr)
+    _say_each(report.faults)
     if report.faults:
         return WRONG
     return FAIL_ON if arguments.fail_on and report.alerts else DONE
@@ -285,9 +284,11 @@ def _require_folder(out: Path) -> None:
 # words to the caller
 
 
-def _say_unread(lines: Iterable[str]) -> None:
-    for line in lines:
-        _say(line)
+def _say_each(lines: Iterable[str]) -> None:
+    """Faults, each beginning with what it is about and a colon; what is the same of many is one line."""
+    parts = (line.partition(": ") for line in lines)
+    for name, sentence in gathered((name, sentence) for name, _, sentence in parts):
+        _say(f"{name}: {sentence}")
 
 
 def _say(message: str) -> None:

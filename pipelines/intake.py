@@ -207,8 +207,9 @@ def _parsed(source: Source, chosen: Format, account: Account) -> Outcome:
     if error and account.used:
         error = f"{error}; what was read of it is used"
     if error is None and account.used == 0:
-        nothing = f"{source.name}: {chosen.title}, but none of its {account.lines} lines says anything of load, cache or requests"
-        error = f"{nothing}; was it cut, or the log level raised?"
+        nothing = "its one line says nothing" if account.lines == 1 else f"none of its {account.lines} lines says anything"
+        what = f"{nothing} of load, cache or requests; was it cut, or the log level raised?"
+        error = f"{source.name}: {chosen.title}, but {what}"
     return Outcome(source, chosen, account, _one_line(error) if error else None)
 
 

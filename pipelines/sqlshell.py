@@ -14,6 +14,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -156,13 +157,34 @@ def answer(con: duckdb.DuckDBPyConnection, query: str, *, kind: str | None = Non
         if output is None:
             raise QueryError("parquet is not for a terminal; add -o FILE")
         try:
-            pq.write_table(table, output, compression="zstd")
+            _keep(output, lambda made: pq.write_table(table, made, compression="zstd"))
         except pa.ArrowException as error:
             raise QueryError(f"not for parquet: {_first_line(error)}; cast that column to text") from error
     elif output is not None:
-        output.write_text(render(table, kind))
+        text = render(table, kind)
+        _keep(output, lambda made: made.write_text(text))
     else:
         sys.stdout.write(render(table, kind))
+
+
+def _keep(output: Path, write: Callable[[Path], object]) -> None:
+    """Write a result beside its place and move it there once it is whole; OSError that names the file the caller asked for.
+
+    What is no ordinary file, such as /dev/stdout, is written as it is.
+    """
+    is_file = output.is_file() or not output.exists()
+    target = Path(os.path.realpath(output))
+    made = target.with_name(f".{target.name}.{os.getpid()}") if is_file else output
+    try:
+        write(made)
+        if is_file:
+            made.replace(target)
+    except OSError as error:
+        error.filename, error.filename2 = str(output), None
+        raise
+    finally:
+        if is_file:
+            made.unlink(missing_ok=True)
 
 
 def run(con: duckdb.DuckDBPyConnection, query: str) -> pa.Table:

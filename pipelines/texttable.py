@@ -1,9 +1,9 @@
-"""Rows as text: one value, an aligned table, a Markdown table. Nothing here knows what the rows mean."""
+"""Rows as text: one value, sentences that are alike, an aligned table, a Markdown table. Nothing here knows what they mean."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 
@@ -27,6 +27,14 @@ def cell(value: object) -> str:
 def printable(text: str) -> str:
     """`text` with every character that could steer a terminal replaced: names in inputs are not ours to trust."""
     return text if text.isprintable() else "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def gathered(told: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Sentences said of several things by name, each once, in the order they come: of the first, and of how many more."""
+    names: dict[str, list[str]] = {}
+    for name, sentence in told:
+        names.setdefault(sentence, []).append(name)
+    yield from ((f"{first} and {len(rest):,} more" if rest else first, sentence) for sentence, (first, *rest) in names.items())
 
 
 def aligned(names: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[bool] = ()) -> str:

@@ -114,6 +114,20 @@ def test_the_rest_of_a_mixed_folder_is_analyzed_and_each_fault_said(capsys, tmp_
     assert (tmp_path / "out" / "analysis.duckdb").exists()
 
 
+def test_what_is_wrong_with_many_files_alike_is_one_line(capsys, tmp_path):
+    (tmp_path / "spans.jsonl.gz").symlink_to(SMALL / "spans.jsonl.gz")
+    for number in range(30):
+        (tmp_path / f"pod-{number:02}.log").write_text(
+            f"INFO 11-27 10:00:{number:02} [api_server.py:1] vLLM API server started\n"
+        )
+    (tmp_path / "empty").write_bytes(b"")
+    status, _, error = run(capsys, "parse", tmp_path, "--out", tmp_path / "out")
+    faults = [line for line in error.splitlines() if not re.search(r", \d+ s$", line)]
+    assert (status, len(faults)) == (0, 2)
+    assert faults[0].startswith("kvpressure: empty: empty; ")
+    assert faults[1].startswith("kvpressure: pod-00.log and 29 more: vLLM server log, but its one line says nothing of load")
+
+
 def test_a_failed_analysis_leaves_the_older_result_alone(capsys, tmp_path):
     run(capsys, "analyze", SMALL, "--out", tmp_path / "out", "--no-report")
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}

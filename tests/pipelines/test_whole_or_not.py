@@ -44,6 +44,18 @@ def test_a_disk_that_takes_no_more_is_one_line_and_nothing_is_left(tmp_path, sta
     assert done.stdout == ""
 
 
+@pytest.mark.skipif(not CAN_MOUNT, reason="no file system may be mounted here (unshare -rm)")
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_a_query_whose_result_finds_no_room_names_its_file_and_leaves_the_one_before(older, tmp_path, name):
+    query = "select n, hash(n) as told from range(100000) as numbers (n)"
+    call = f"{' '.join(CALL)} sql {older[0]} '{query}' -o {tmp_path}/{name}"
+    script = f"mount -t tmpfs -o size=64k tmpfs {tmp_path} && echo before > {tmp_path}/{name} && cd {PROJECT} && {call}; told=$?"
+    after = f"ls -A {tmp_path}; cat {tmp_path}/{name}; exit $told"
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", f"{script}; {after}"], capture_output=True, text=True, check=False)
+    told = f"kvpressure: {tmp_path}/{name}: no space left on device; check the path and the free space\n"
+    assert (done.returncode, done.stderr, done.stdout) == (2, told, f"{name}\nbefore\n")
+
+
 @pytest.fixture(scope="module")
 def older(tmp_path_factory):
     """An older result to be replaced, and how long a call takes."""
