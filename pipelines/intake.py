@@ -41,11 +41,6 @@ class Outcome:
     is_other: bool = False  # some other kind of file, or a second copy: nothing is wrong with leaving it out
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the file was recognised, gave something, and was read to its end."""
-        return self.format is not None and self.error is None
-
-    @property
     def is_used(self) -> bool:
         """Whether it gave something, be it only what came before a fault."""
         return self.format is not None and self.account.used > 0

@@ -180,7 +180,7 @@ def _keep(output: Path, write: Callable[[Path], object]) -> None:
         if is_file:
             made.replace(target)
     except OSError as error:
-        error.filename, error.filename2 = str(output), None
+        error.filename = str(output)
         raise
     finally:
         if is_file:

@@ -65,14 +65,14 @@ def test_a_circle_of_links_stops_nothing(tmp_path):
     (tmp_path / "b").symlink_to("a")
     (tmp_path / "here").symlink_to(".")
     outcomes = intake.read_into([tmp_path], tmp_path / "out", skip=tmp_path / "out").outcomes
-    assert [(each.source.name, each.is_whole) for each in outcomes] == [("a", False), ("b", False), ("log", True)]
+    assert [(each.source.name, each.is_used) for each in outcomes] == [("a", False), ("b", False), ("log", True)]
 
 
 def test_a_name_that_is_no_text_is_written_as_one(tmp_path):
     folder = tmp_path / os.fsdecode(b"\xff")
     write(folder, **{os.fsdecode(b"\xfe.log"): LOG, "a\nb {}%s'.log": LOG[:-500]})
     read = intake.read_into([folder], tmp_path / "tables")
-    assert all(each.is_whole for each in read.outcomes)
+    assert all(each.is_used for each in read.outcomes)
     assert pq.read_table(tmp_path / "tables" / "sources.parquet")["source"].to_pylist() == ["a\nb {}%s'.log", "\ufffd.log"]
 
 
@@ -130,7 +130,6 @@ def test_a_file_that_cannot_be_read_is_one_line_that_names_it(tmp_path, content)
     data, word = BROKEN[content]
     (tmp_path / "given").write_bytes(data)
     told = outcome(tmp_path / "given", tmp_path)
-    assert not told.is_whole
     assert told.error
     assert told.error.startswith("given: ")
     assert word in told.error
@@ -176,7 +175,7 @@ def test_a_fault_in_a_parser_costs_only_its_file(tmp_path, monkeypatch):
     log, spans = intake.read_into([tmp_path], tmp_path / "out").outcomes
     assert "fault of kvpressure (ZeroDivisionError in test_intake.py, line" in (log.error or "")
     assert "oops" not in (log.error or "")  # it may be of the input
-    assert spans.is_whole
+    assert spans.is_used
 
 
 def test_the_rest_of_a_mixed_folder_is_still_read(tmp_path):
@@ -186,7 +185,7 @@ def test_the_rest_of_a_mixed_folder_is_still_read(tmp_path):
         (mixed / f"broken-{number}").write_bytes(data)
     read = intake.read_into([mixed], tmp_path / "tables")
     read.require_any()
-    assert {each.source.name for each in read.outcomes if each.is_whole} == {
+    assert {each.source.name for each in read.outcomes if each.is_used and not each.is_broken} == {
         path.name.removesuffix(".gz") for path in SAMPLE.iterdir() if path.name not in ("README.md", "expected.json")
     }
 
@@ -205,7 +204,7 @@ def test_of_a_file_cut_inside_its_compression_the_whole_lines_before_the_cut_are
     write(tmp_path / "in", packed=packed[: 9 * len(packed) // 10])
     read = intake.read_into([tmp_path / "in"], tmp_path / "tables")
     [told] = read.outcomes
-    assert (told.is_used, told.is_whole, told.account.balanced) == (True, False, True)
+    assert (told.is_used, told.is_broken, told.account.balanced) == (True, True, True)
     assert 4000 < told.account.lines == told.account.used < 6000
     read.require_any()
     [row] = pq.read_table(tmp_path / "tables" / "sources.parquet").to_pylist()
