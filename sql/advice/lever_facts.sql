@@ -34,11 +34,11 @@
 -- column: max_loras              | Adapters that may be in a batch.
 -- column: has_lora               | Whether the engine serves LoRA adapters.
 -- column: has_host_tier          | Whether a tier in host memory is set.
--- column: has_cache_to_turn_on   | Whether prefix caching is off, by a setting and not because the model has none.
 -- column: capacity_policy        | TensorRT-LLM's capacity_scheduler_policy.
 -- column: device                 | Kind of device the engine runs on.
 -- column: weights_gib            | Memory that the weights take on a GPU.
 -- column: kv_cache_memory_gib    | Memory that the KV pool takes on a GPU.
+-- column: has_cache_to_turn_on   | Whether prefix caching is off, by a setting and not because the model has none.
 -- column: pool_tokens            | Tokens that the pool holds, for this estimate.
 -- column: held_tokens            | Tokens that a running sequence holds, on average.
 -- column: held_deviation_tokens  | Their standard deviation.
