@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import cli
+from pipelines import cli, cli_commands
 from pipelines.sqlshell import Prompt, QueryError, open_read_only, run
 from tests import sample_lake, sql_doc
 
@@ -95,7 +95,7 @@ def test_what_only_reads_is_let_through(con, query):
 @pytest.mark.parametrize("place", ["{lake}/catalog.duckdb", "{lake}/days/new.csv", "{lake}/fleet/../new.csv"])
 def test_a_result_is_not_written_into_what_is_read(capsys, lake, place):
     before = state(lake)
-    assert cli.main(["sql", str(lake), "select 1", "-o", place.format(lake=lake)]) == cli.WRONG
+    assert cli.main(["sql", str(lake), "select 1", "-o", place.format(lake=lake)]) == cli_commands.WRONG
     assert "only read" in capsys.readouterr().err
     assert state(lake) == before
 
@@ -104,7 +104,7 @@ def test_an_analysis_is_not_overwritten_by_a_result(capsys, analyzed):
     out = analyzed.analysis.out
     size = analyzed.analysis.database.stat().st_size
     for place in (out / "analysis.duckdb", out / "report.html"):
-        assert cli.main(["sql", str(out), "select 1", "-o", str(place)]) == cli.WRONG
+        assert cli.main(["sql", str(out), "select 1", "-o", str(place)]) == cli_commands.WRONG
     assert capsys.readouterr().err.count("\n") == 2
     assert analyzed.analysis.database.stat().st_size == size
 
