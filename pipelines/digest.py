@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +24,7 @@ from pipelines.charts import language
 from pipelines.charts.language import PREEMPTION, QUEUEING, WORK, Tone, between, count, duration, percent
 from pipelines.duck import literal
 from pipelines.intake import Intake
-from pipelines.texttable import aligned, printable
+from pipelines.texttable import aligned, gathered, printable
 
 WIDTH, HEIGHT = 80, 40
 CURVE = 44  # columns of a curve
@@ -346,19 +347,24 @@ def _quality(result: Result) -> Iterator[Block]:
         "data_quality", "flag <> 'not_recognised'", "severity = 'error' desc, severity = 'warning' desc, flag, source"
     )
     engines = result.rows("engines")
-    for place, row in enumerate(rows[: 2 * NAMES_SHOWN]):
-        where = (
-            f"{language.source_name(row['source'], engines)}: "
-            if row["source"] and not (row["detail"] or "").startswith(row["source"])
-            else ""
-        )
-        rank = {"error": 1, "warning": 2}.get(row["severity"], 4) + (1 if place >= 2 else 0)
-        told = f"{where}{row['detail'] or row['flag'].replace('_', ' ')}"
-        yield Block(rank, _wrap(_shortened(told), indent="    ", first="  "))
+    named = [(*_about(row, engines), row["severity"]) for row in rows]
+    severities = {sentence: severity for _, sentence, severity in reversed(named)}
+    told = gathered((name, sentence) for name, sentence, _ in named)
+    for place, (name, sentence) in enumerate(islice(told, 2 * NAMES_SHOWN)):
+        rank = {"error": 1, "warning": 2}.get(severities[sentence], 4) + (1 if place >= 2 else 0)
+        yield Block(rank, _wrap(_shortened(f"{name}: {sentence}" if name else sentence), indent="    ", first="  "))
     others = [row["source"] for row in result.rows("data_quality", "flag = 'not_recognised'")]
     if others:
         told = f"Of another kind, left out: {', '.join(others[:NAMES_SHOWN])}{', …' if len(others) > NAMES_SHOWN else ''}"
         yield Block(4, _wrap(told, indent="    ", first="  "))
+
+
+def _about(row: Row, engines: Sequence[Row]) -> tuple[str, str]:
+    """A note on the data: what it is about, which may be "", and the sentence without it."""
+    source, sentence = row["source"] or "", row["detail"] or row["flag"].replace("_", " ")
+    if source and sentence.startswith(f"{source}: "):
+        return source, sentence.removeprefix(f"{source}: ")
+    return "" if sentence.startswith(source) else language.source_name(source, engines), sentence
 
 
 # words about what was read

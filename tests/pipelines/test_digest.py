@@ -46,6 +46,40 @@ def test_every_sample_fits_one_screen(sample, analyze_sample):
         assert "Change" in lines or lines[0].startswith("NO PRESSURE"), "the remedy is the last to go"
 
 
+def test_what_is_the_same_of_many_files_is_said_once(tmp_path):
+    said = """
+        insert into data_quality (run, source, flag, severity, count, detail)
+        select 'storm', format('page-{:02}.prom', n), 'no_clock', 'error', 1, 'It carries no time.' from range(24) as pages (n)
+        union all
+        select 'storm', format('log-{}', n), 'read_in_part', 'error', 1, format('log-{}: ends early.', n) from range(3) as l (n);
+    """
+    screen = digest.text(synthetic.analysis(tmp_path, afterwards=said), height=200)
+    assert screen.count("It carries no time.") == screen.count("ends early.") == 1
+    assert "  page-00.prom and 23 more: It carries no time.\n" in screen
+    assert "  log-0 and 2 more: ends early.\n" in screen
+
+
+AGAIN = "; ".join(
+    f"""
+    insert into verdicts by name
+    select * replace (
+        window_start + to_minutes({n}) as window_start, window_end + to_minutes({n}) as window_end,
+        {severity} as severity, 'Wait {n}.' as summary
+    )
+    from verdicts where verdict = 'queue_kv_capacity' and severity = 48
+    """
+    for n, severity in ((1, 30), (2, 59), (3, 30))
+)
+
+
+def test_what_else_held_is_told_once_with_its_worst_time(tmp_path):
+    analysis = synthetic.analysis(tmp_path, afterwards=AGAIN)
+    screen = " ".join(digest.text(analysis, height=200).split())
+    assert screen.count("also a queue for KV room") == 1
+    assert "also a queue for KV room (severity 59, 13:11:15 to 13:13:00 UTC, and 3 more times): Wait 2." in screen
+    assert "(severity 24): Long prefills slowed every stream." in screen
+
+
 def test_colour_adds_nothing_but_colour_and_names_the_event_in_its_own(tmp_path):
     analysis = synthetic.analysis(tmp_path)
     plain, coloured = (digest.text(analysis, colour=colour) for colour in (False, True))
