@@ -72,14 +72,6 @@ AGAIN = "; ".join(
 )
 
 
-def test_what_else_held_is_told_once_with_its_worst_time(tmp_path):
-    analysis = synthetic.analysis(tmp_path, afterwards=AGAIN)
-    screen = " ".join(digest.text(analysis, height=200).split())
-    assert screen.count("also a queue for KV room") == 1
-    assert "also a queue for KV room (severity 59, 13:11:15 to 13:13:00 UTC, and 3 more times): Wait 2." in screen
-    assert "(severity 24): Long prefills slowed every stream." in screen
-
-
 def test_colour_adds_nothing_but_colour_and_names_the_event_in_its_own(tmp_path):
     analysis = synthetic.analysis(tmp_path)
     plain, coloured = (digest.text(analysis, colour=colour) for colour in (False, True))
