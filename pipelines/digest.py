@@ -184,9 +184,10 @@ def _verdict(result: Result, primary: Sequence[Row], *, colour: bool) -> Iterato
         f"not is_primary and severity >= {WORTH_A_WORD} and engine is not distinct from {_literal(worst['engine'])}",
         "severity desc, verdict, window_start",
     )
-    for row in also[:NAMES_SHOWN]:
+    for row in language.worst_of_each(also)[:NAMES_SHOWN]:
         name = language.word(language.VERDICTS, row["verdict"]).in_a_sentence
-        yield Block(2, _wrap(_shortened(f"also {name}: {row['summary']}"), indent="    ", first="  "))
+        told = f"also {name} ({language.how_much(row)}): {row['summary']}"
+        yield Block(2, _wrap(_shortened(told), indent="    ", first="  "))
     for row in others[:NAMES_SHOWN]:
         if row["verdict"] not in NO_EVENT:
             name = language.word(language.VERDICTS, row["verdict"]).in_a_sentence
@@ -248,7 +249,8 @@ def _waste(result: Result) -> Iterator[Block]:
     for row in result.ask(
         """
         select kind, sum(tokens_low), sum(tokens_best), sum(tokens_high), sum(gpu_seconds_best), sum(cost_best),
-            if(count(*) = 1, any_value(share_best), null), string_agg(distinct told_by, ', ' order by told_by)
+            if(count(*) = 1, any_value(share_best), null), string_agg(distinct told_by, ', ' order by told_by),
+            string_agg(distinct contradiction, ' ' order by contradiction)
         from waste
         where tokens_best is not null and tokens_high > 0
         group by kind
@@ -256,14 +258,15 @@ def _waste(result: Result) -> Iterator[Block]:
         """,
         "waste",
     ):
-        kind, low, best, high, gpu_seconds, cost, share, told_by = row
+        kind, low, best, high, gpu_seconds, cost, share, told_by, contradiction = row
         spread = between(low, high)
         said = [f"{language.word(language.WASTE_KINDS, kind).name}: {count(best)}{f' ({spread})' if spread else ''} tokens"]
         said += [f"{percent(share)} of all computed"] if share is not None else []
         said += ["moved and not computed again"] if kind == "offload_restore" else []
         said += [f"{duration(gpu_seconds)} of GPU time"] if gpu_seconds is not None else []
         said += [f"{cost:,.4f} USD"] if cost is not None else []
-        yield Block(1, _wrap(f"{', '.join(said)}. Told by {told_by}.", indent="    ", first="  "))
+        told = f"{', '.join(said)}. Told by {told_by}.{f' {contradiction}' if contradiction else ''}"
+        yield Block(1, _wrap(told, indent="    ", first="  "))
 
 
 def _victims(result: Result, *, is_named: bool) -> Iterator[Block]:

@@ -97,6 +97,7 @@ def environment(*, is_html: bool) -> Environment:
     environment.globals |= {
         "between": between,
         "window": language.window,
+        "how_much": language.how_much,
         "word": language.word,
         "day": _day,
         "source_name": language.source_name,

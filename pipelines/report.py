@@ -113,7 +113,7 @@ def contents(data: Data) -> dict[str, Any]:
         "engines": data.rows("from engines order by engine"),
         "verdict": (primary or verdicts or [None])[0],
         "primary": primary,
-        "also": also,
+        "also": language.worst_of_each(also),
         "windows": [row for row in verdicts if row["window_start"] is not None],
         "numbers": numbers(data),
         "behind_the_numbers": BEHIND_THE_NUMBERS,
@@ -167,6 +167,7 @@ def _recomputed(data: Data) -> Number:
     if len(rows) == 1 and rows[0]["share_best"] is not None:
         shares = between(rows[0]["share_low"], rows[0]["share_high"], percent)
         remarks = [f"{percent(rows[0]['share_best'])} of all tokens computed{f' ({shares})' if shares else ''}", *remarks]
+    remarks += dict.fromkeys(row["contradiction"] for row in rows if row["contradiction"])
     return Number(
         "Tokens recomputed",
         RECOMPUTATION,

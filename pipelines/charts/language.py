@@ -284,6 +284,28 @@ def wishes(verdicts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
                 yield wish if row["is_primary"] else f"{name}{when}. {wish}"
 
 
+def worst_of_each(verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The worst window of each verdict of each engine, in the order given; `more` is how many others it has."""
+    worst: dict[tuple[Any, str], dict[str, Any]] = {}
+    for row in verdicts:
+        kind = (row["engine"], row["verdict"])
+        if kind not in worst:
+            worst[kind] = {**row, "more": -1}
+        elif (row["severity"] or 0) > (worst[kind]["severity"] or 0):
+            worst[kind] |= row
+        worst[kind]["more"] += 1
+    return list(worst.values())
+
+
+def how_much(row: Mapping[str, Any]) -> str:
+    """Of a row of `worst_of_each`, how severe it was, and when where it held more than once."""
+    severity = f"severity {row['severity'] or 0:.0f}"
+    if not row["more"]:
+        return severity
+    times = "once more" if row["more"] == 1 else f"{count(row['more'])} more times"
+    return f"{severity}, {window(row['window_start'], row['window_end'])} UTC, and {times}"
+
+
 def source_name(source: str, engines: Iterable[Mapping[str, Any]]) -> str:
     """What a note on the data is about: a file by its name, an engine as one: its name may be `0`."""
     return f"engine {source}" if any(row["engine"] == source for row in engines) else source

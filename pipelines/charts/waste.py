@@ -30,6 +30,7 @@ select
     cost_high,
     method,
     told_by,
+    contradiction,
 from waste
 order by tokens_high desc nulls last, engine, kind
 limit 24"""
@@ -51,7 +52,8 @@ def figure(data: Data) -> Figure:
             f"{language.word(WASTE_KINDS, row['kind']).name}: cannot be told from these inputs."
             for row in rows
             if row["tokens_best"] is None and row["tokens_high"] is None
-        ],
+        ]
+        + [f"{language.word(WASTE_KINDS, row['kind']).name}: {row['contradiction']}" for row in rows if row["contradiction"]],
     )
     if not any(row["tokens_high"] for row in known):
         return figure

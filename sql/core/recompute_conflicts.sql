@@ -1,18 +1,23 @@
 -- Methods that contradict each other beyond their errors: two ranges for one quantity that do not meet.
 --
--- At least one of them rests on something that does not hold here; the answer is still the surer one's.
+-- At least one of them rests on something that does not hold here; the answer is still the surer one's. A method whose inputs have
+-- holes tells too little by them, and contradicts nobody by that.
 --
 -- grain: engine, kind, method
--- column: engine | Engine.
--- column: kind   | Kind of waste.
--- column: method | Method whose range does not meet the one that answers.
--- column: used   | Method that answers.
--- column: detail | Both ranges, in a sentence.
+-- column: engine      | Engine.
+-- column: kind        | Kind of waste.
+-- column: method      | Method whose range does not meet the one that answers.
+-- column: used        | Method that answers.
+-- column: tokens_low  | Its least tokens.
+-- column: tokens_high | Its most; NULL where nothing bounds it.
+-- column: detail      | Both ranges, in a sentence.
 select
     others.engine,
     others.kind,
     others.method,
     used.method as used,
+    others.tokens_low,
+    others.tokens_high,
     format(
         '{} says {:.0f} to {:.0f} tokens of {}, {} says {:.0f} to {:.0f}: one of them rests on something that does not hold here.',
         used.method, used.tokens_low, used.tokens_high, used.kind, others.method, others.tokens_low, others.tokens_high
@@ -20,5 +25,6 @@ select
 from core.recompute_estimates as others
 inner join core.recompute_estimates as used
     on used.engine = others.engine and used.kind = others.kind and used.is_used and not others.is_used
-where others.tokens_low > used.tokens_high or others.tokens_high < used.tokens_low
+where others.tokens_low > used.tokens_high
+    or (others.tokens_high < used.tokens_low and others.is_partial is not true)
 order by others.engine, others.kind, others.method

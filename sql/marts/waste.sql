@@ -7,6 +7,8 @@
 -- else from fully busy scrape intervals. The high end uses the average cost of a token in busy time, the step's own time
 -- included; where no slope can be told, that average is the best guess and none the low end.
 --
+-- Where sources contradict each other, the surer one's best estimate stands, and the range covers all of them.
+--
 -- grain: run, engine, kind
 -- column: run              | The analyzed run.
 -- column: engine           | Engine.
@@ -26,6 +28,7 @@
 -- column: method           | What told the tokens, as a key.
 -- column: told_by          | The same in words.
 -- column: evidence         | The numbers behind it, and what they rest on.
+-- column: contradiction    | What other sources say that contradict this one, in a sentence; NULL where none does.
 -- check:  tokens_low is null or tokens_best is null or tokens_low <= tokens_best | A range holds its best estimate.
 -- check:  share_best is null or share_best between 0 and 1 | A share.
 with counted as (
@@ -117,9 +120,41 @@ priced as (
     left join measured using (engine)
 ),
 
+contradicted as (
+    select
+        engine,
+        kind,
+        min(tokens_low) as tokens_low,
+        if(count(tokens_high) = count(*), max(tokens_high), null) as tokens_high,
+        format(
+            'Other sources say otherwise ({}): one of them rests on what does not hold here, and the range covers them all.',
+            string_agg(
+                format(
+                    '{}: {}',
+                    told_by(method),
+                    case
+                        when tokens_high is null then format('at least {}', spoken_count(tokens_low))
+                        when spoken_count(tokens_low) = spoken_count(tokens_high) then spoken_count(tokens_low)
+                        else format('{} to {}', spoken_count(tokens_low), spoken_count(tokens_high))
+                    end
+                ),
+                '; ' order by method
+            )
+        ) as contradiction,
+    from core.recompute_conflicts
+    group by engine, kind
+),
+
 told as (
     select
-        estimates.*,
+        estimates.* replace (
+            if(contradicted.engine is null, estimates.tokens_low, least(estimates.tokens_low, contradicted.tokens_low)) as tokens_low,
+            case
+                when contradicted.engine is null then estimates.tokens_high
+                when contradicted.tokens_high is not null then greatest(estimates.tokens_high, contradicted.tokens_high)
+            end as tokens_high
+        ),
+        contradicted.contradiction,
         if(estimates.kind = 'offload_restore', null, useful.tokens) as useful_tokens,
         if(estimates.kind = 'preemption_recompute', 1, 0) as is_beyond,
         -- a refill is among the tokens computed first for a prompt; what preemption computed again is beyond them, best told
@@ -136,6 +171,7 @@ told as (
         case when estimates.kind <> 'offload_restore' then coalesce(priced.most_token_s, priced.token_s) * priced.gpus end as most_token_s,
         priced.rate_from,
     from core.recompute_estimates as estimates
+    left join contradicted using (engine, kind)
     left join useful using (engine)
     left join priced using (engine)
     where estimates.is_used
@@ -171,5 +207,6 @@ select
     told_by(method) as told_by,
     concat_ws(' ', evidence, assumptions, if(tokens_best > 0 and token_s is not null, concat('GPU time from ', rate_from, '.'), null))
         as evidence,
+    contradiction,
 from spent
 order by engine, kind

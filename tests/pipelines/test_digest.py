@@ -46,6 +46,13 @@ def test_every_sample_fits_one_screen(sample, analyze_sample):
         assert "Change" in lines or lines[0].startswith("NO PRESSURE"), "the remedy is the last to go"
 
 
+def test_a_number_that_other_sources_contradict_says_so_beside_it(tmp_path):
+    said = "Other sources say otherwise (KV events: 5)."
+    words = f"update waste set contradiction = '{said}' where kind = 'preemption_recompute'"
+    screen = digest.text(synthetic.analysis(tmp_path, afterwards=words), height=200)
+    assert f"Told by a replay of the recorded requests. {said}" in " ".join(screen.split())
+
+
 def test_what_is_the_same_of_many_files_is_said_once(tmp_path):
     said = """
         insert into data_quality (run, source, flag, severity, count, detail)
@@ -70,6 +77,14 @@ AGAIN = "; ".join(
     """
     for n, severity in ((1, 30), (2, 59), (3, 30))
 )
+
+
+def test_what_else_held_is_told_once_with_its_worst_time(tmp_path):
+    analysis = synthetic.analysis(tmp_path, afterwards=AGAIN)
+    screen = " ".join(digest.text(analysis, height=200).split())
+    assert screen.count("also queue for KV room") == 1
+    assert "also queue for KV room (severity 59, 13:11:15 to 13:13:00 UTC, and 3 more times): Wait 2." in screen
+    assert "(severity 24): Long prefills slowed every stream." in screen
 
 
 def test_colour_adds_nothing_but_colour_and_names_the_event_in_its_own(tmp_path):

@@ -369,3 +369,19 @@ def test_no_two_tones_share_a_colour():
 )
 def test_numbers_read_as_people_write_them(form, value, text):
     assert form(value) == text
+
+
+def test_the_summary_says_what_else_held_and_how_severe_it_was(tmp_path):
+    again = """
+        insert into verdicts by name
+        select * replace (window_start - to_minutes(1) as window_start, 12.0 as severity)
+        from verdicts where verdict = 'queue_kv_capacity'
+    """
+    said = "Other sources say otherwise (KV events: 5)."
+    waste = f"update waste set contradiction = '{said}' where kind = 'preemption_recompute'"
+    report.write_markdown(synthetic.analysis(tmp_path, afterwards=f"{again}; {waste}"), tmp_path / "summary.md")
+    text = (tmp_path / "summary.md").read_text()
+    assert text.count("84 requests waited for KV room.") == 1
+    assert "(severity 48, 13:09:15 to 13:11:00 UTC, and once more): 84 requests waited for KV room." in text
+    assert "(severity 24): Long prefills slowed every stream." in text
+    assert said in text.split("## Also held")[0]

@@ -188,19 +188,54 @@ def test_ranges_that_do_not_meet_are_a_conflict(sql):
     sql.given(
         "core.recompute_estimates",
         """
-        engine  kind                  method                         tokens_low  tokens_high  is_used
-        0       preemption_recompute  iteration_lines_with_counters  100         110          true
-        0       preemption_recompute  kv_events                      300         320          false
-        0       preemption_recompute  replay                         90          200          false
+        engine  kind                  method                         tokens_low  tokens_high  is_used  is_partial
+        0       preemption_recompute  iteration_lines_with_counters  100         110          true     false
+        0       preemption_recompute  kv_events                      300         320          false    true
+        0       preemption_recompute  replay                         90          200          false    false
+        0       prefix_refill         kv_events                      10          20           false    true
+        0       prefix_refill         capacity_bound                 30          40           true     false
         """,
     )
     assert (
         sql.rows("core.recompute_conflicts")
         == """
-        method     used
-        kv_events  iteration_lines_with_counters
+        kind                  method     used
+        preemption_recompute  kv_events  iteration_lines_with_counters
         """
     )
+
+
+def test_a_range_covers_what_contradicts_it_and_the_number_says_so(sql):
+    estimates = """
+        engine  kind                  method                     tokens_low  tokens_best  tokens_high  is_used
+        a       preemption_recompute  retraction_counters_exact  3208        3208         3208         true
+        b       preemption_recompute  retraction_counters_exact  400         450          500          true
+        c       preemption_recompute  retraction_counters_exact  7           8            9            true
+        """
+    sql.given("core.recompute_estimates", estimates)
+    sql.given(
+        "core.recompute_conflicts",
+        """
+        engine  kind                  method           tokens_low  tokens_high
+        a       preemption_recompute  retraction_log   318         510
+        a       preemption_recompute  request_records  707         707
+        b       preemption_recompute  retraction_log   900         -
+        c       prefix_refill         kv_events        100         200
+        """,
+    )
+    assert (
+        sql.rows("marts.waste")
+        == """
+        engine  tokens_low  tokens_best  tokens_high
+        a       318.0       3208.0       3208.0
+        b       400.0       450.0        -
+        c       7.0         8.0          9.0
+        """
+    )
+    said = [row["contradiction"] for row in sql.rows("marts.waste").dicts()]
+    assert "(the log's record of each request: 707; retraction lines in the log: 318 to 510)" in said[0]
+    assert "(retraction lines in the log: at least 900)" in said[1]
+    assert said[2] is None
 
 
 @pytest.mark.parametrize(("price", "cost"), [(None, "-"), (3.6, "0.01")])
