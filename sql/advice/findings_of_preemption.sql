@@ -46,9 +46,11 @@ preemption as (
         ) as severity,
         0.97 as confidence,
         format(
-            '{} preemptions in {}: running requests lost their KV blocks because the pool was full{}.',
+            '{} preemptions in {}: running requests lost their KV blocks{}{}.',
             round(facts.weight)::bigint,
             spoken_duration(seconds_between(facts.window_start, facts.window_end)),
+            -- where the pool was seen, or the engine's own lines say so
+            case when facts.max_kv_usage_ratio is not null or lines.engine is not null then ' because the pool was full' else '' end,
             case
                 when facts.paused_requests > 0 then format(
                     '; {} of the answers seen paused, the longest for {}', facts.paused_requests, spoken_duration(facts.longest_pause_s)
@@ -95,6 +97,9 @@ preemption as (
     left join core.engines using (engine)
     left join repeated using (engine)
     left join swaps using (engine)
+    left join (
+        select distinct engine from staging.engine_events where event = 'retraction' or event like 'preemption_warning%'
+    ) as lines using (engine)
     left join (select engine, count(*) as requests from core.requests group by engine) as recorded using (engine)
     where facts.verdict = 'preemption'
 )

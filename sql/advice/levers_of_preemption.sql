@@ -15,9 +15,18 @@
 -- column: evidence   | Sentences with the run's numbers that the value rests on.
 -- column: method     | How value and effect were worked out.
 
+-- preemption alone may be mild where the pool is too small all the same, and others wait for room in it
+with mild as (
+    select engine
+    from advice.lever_facts
+    where verdict in ('preemption', 'queue_kv_capacity')
+    group by engine
+    having max(severity) < 20
+),
+
 -- fewer at once: as many as fit 95 % of the time; without lengths or pool size, a fifth less than what ran while the pool
 -- overflowed
-with capped as (
+capped as (
     select *, greatest(1, least(coalesce(fits_95, floor(0.8 * mean_running)), running_limit - 1))::bigint as cap
     from advice.lever_facts
     where verdict = 'preemption' and severity >= 20 and running_limit > 1 and coalesce(fits_95, mean_running) is not null
@@ -110,7 +119,7 @@ admission_headroom as (
                 )
                 else 'The scheduler expects longer answers of those it admits, so that fewer have to be retracted.'
             end,
-            case when severity < 20 then 'Preemption is mild here: this is the gentlest lever, and leaving it is sound too.' end,
+            case when engine in (select engine from mild) then 'Preemption is mild here: this is the gentlest lever, and leaving it is sound too.' end,
         ] as effects,
         [
             case
@@ -149,9 +158,9 @@ leave_it as (
         []::varchar[] as estimates,
         []::varchar[] as prices,
         [fit_sentence] as evidence,
-        'severity below 20' as method,
+        'severity below 20, as of the queue for KV room' as method,
     from advice.lever_facts
-    where verdict = 'preemption' and severity < 20
+    where verdict = 'preemption' and engine in (select engine from mild)
 ),
 
 reserve_whole_prompt as (
