@@ -70,10 +70,15 @@ counted as (
 crowds as (
     select
         intervals.engine,
-        ratio(sum(intervals.preemptions / greatest(states.running, 1)), sum(intervals.preemptions)) as own_share,
+        -- the more crowded end: a pool is full of many, and a scrape before or after the crowd shows few
+        ratio(
+            sum(intervals.preemptions / greatest(before.running, states.running, 1)), sum(intervals.preemptions)
+        ) as own_share,
     from core.preemption_intervals as intervals
     asof inner join core.engine_states as states
         on states.engine = intervals.engine and states.sampled_at <= intervals.interval_end
+    asof left join core.engine_states as before
+        on before.engine = intervals.engine and before.sampled_at <= intervals.interval_start
     where intervals.preemptions > 0 and states.running is not null
     group by intervals.engine
 ),
@@ -163,7 +168,8 @@ tailed as (
         -- without the counter as many resumes may be unseen as are seen
         (open_tails + coalesce(resumes_unseen, resumes_seen)) * (block_size - 1) as tail_tokens_most,
         -- the last block of one that was seen lacked more than a token, or it would have been stored as well
-        others_share * (open_tails * (block_size - 2) + coalesce(resumes_unseen, 0) * (block_size - 1)) / 2 as tail_tokens,
+        (open_tails * (block_size - 2) + coalesce(resumes_unseen, 0) * (block_size - 1)) / 2 as tail_tokens_of_others,
+        others_share * tail_tokens_of_others as tail_tokens,
     from totalled
 ),
 
@@ -187,7 +193,8 @@ select
     recompute_best,
     case
         when resumes_unseen is null then rebuilt_tokens + tail_tokens_most
-        else rebuilt_tokens + least(tail_tokens + tail_spread, tails * (block_size - 1)) + doubtful_tokens
+        -- how many were running is seen at scrapes only: at most, no victim needed the block itself
+        else rebuilt_tokens + least(tail_tokens_of_others + tail_spread, tails * (block_size - 1)) + doubtful_tokens
             + resumes_unseen_beyond * block_size
     end * (1 + 2 * lost_share) as recompute_high,
     case when restored_tokens > 0 then 0 else at_least_zero(refilled_tokens - doubtful_refill_tokens) end as refill_low,
