@@ -40,6 +40,14 @@ from_logs as (
     where counters.preemptions is null or logs.preemptions >= counters.preemptions
 ),
 
+asked as (
+    select samples.engine
+    from staging.engine_samples as samples
+    inner join raw.sources using (source)
+    group by samples.engine
+    having bool_and(coalesce(sources.format = 'sglang_api_json', false))
+),
+
 -- a log that says each preemption says with its other lines that there was none; llama.cpp has no preemption at all
 silent as (
     select
@@ -51,7 +59,8 @@ silent as (
     from core.engine_states as states
     inner join core.engines using (engine)
     where states.origin = 'log'
-        and engines.engine_kind in ('sglang', 'llamacpp')
+        -- what a server answers when asked for its load is no log of retractions
+        and (engines.engine_kind = 'llamacpp' or (engines.engine_kind = 'sglang' and states.engine not in (select engine from asked)))
         and states.engine not in (select engine from logged)
         and states.engine not in (select engine from counted)
     group by states.engine, engines.engine_kind

@@ -157,6 +157,17 @@ def test_a_log_that_would_have_said_it_says_that_there_was_none(sql):
     )
 
 
+@pytest.mark.parametrize(("read_as", "intervals"), [("sglang_api_json", 0), ("sglang_engine_log", 1)])
+def test_a_server_asked_for_its_load_says_nothing_of_retractions(sql, read_as, intervals):
+    sql.given("core.engines", "engine  engine_kind\n0  sglang")
+    sql.given("core.engine_states", "engine  sampled_at  origin\n0  12:00:00  log\n0  12:00:40  log")
+    sql.given("core.counter_intervals", "engine")
+    sql.given("raw.sources", f"source  format\nloads.jsonl  {read_as}")
+    sql.given("staging.engine_samples", "engine  sampled_at  source  line\n0  12:00:00  loads.jsonl  1")
+    events(sql)
+    assert len(sql.rows("core.preemption_intervals").dicts()) == intervals
+
+
 def test_requests_that_say_they_were_preempted_are_the_last_resort(sql):
     sql.given("core.counter_intervals", INTERVALS)
     events(sql, "1  12:00:03  retraction  -  2")

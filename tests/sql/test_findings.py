@@ -517,3 +517,11 @@ def test_a_stall_that_ends_in_prompts_says_how_little_of_it_their_prefill_was(sq
     assert told == said
     assert followed.startswith("About 70,000 prompt tokens followed")
     assert followed.endswith("accounts for 35 s of it at most.")
+
+
+def test_a_full_pool_is_blamed_only_where_it_was_seen_or_the_engine_says_so(sql):
+    blamed = "because the pool was full"
+    assert blamed not in finding(sql, "preemption", weight=3)["summary"]
+    assert blamed in finding(sql, "preemption", weight=3, max_kv_usage_ratio=0.99)["summary"]
+    sql.given("engine_events", "engine  happened_at  line  event  count\n0  12:00:07  1  retraction  1")
+    assert blamed in finding(sql, "preemption", weight=3)["summary"]
