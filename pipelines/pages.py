@@ -21,6 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipelines.charts import language
 from pipelines.charts.language import between, count, duration, percent, short
+from pipelines.texttable import printable
 
 FOLDER = Path(__file__).with_name("report_page")
 
@@ -120,7 +121,7 @@ def sentence(text: str | None) -> str:
 
 def _markdown(text: Any) -> str:
     """Text as one line of Markdown that shows it as it is, also inside a table."""
-    return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", " ".join(str(text or "").split()))
+    return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", printable(" ".join(str(text or "").split())))
 
 
 def _day(at: datetime | None) -> str:
