@@ -251,7 +251,7 @@ def test_the_last_blocks_of_many_resumes_average_out(sql):
 
 
 def test_a_victim_that_needed_the_block_itself_had_filled_its_last_one(sql):
-    """One in four, of ten with four running and of three more whose interval began with four, and of the unseen; at most, none."""
+    """One in four, of ten with four running and of three more whose interval began with four, so of the unseen; at most, none."""
     again(sql, "12:00:10  resume  4  3  3  32  0.5  true")
     preemptions(sql, "0  12:00:00  12:00:30  10", "0  12:00:30  12:01:00  3")
     sql.given("core.engine_states", "engine  sampled_at  running\n0  12:00:30  4\n0  12:01:00  2")
