@@ -218,10 +218,15 @@ def _size(text: str) -> int:
 
 
 def _zone(text: str) -> str:
+    """The name of a zone. An offset in whole hours has one, the other way round: +01:00 is Etc/GMT-1."""
+    if offset := re.fullmatch(r"([+-])(0\d|1[0-4])(?::?00)?", text):
+        text = f"Etc/GMT{'-' if offset[1] == '+' else '+'}{int(offset[2])}"
     try:
         return ZoneInfo(text).key
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise argparse.ArgumentTypeError(f"`{text}` is not a time zone; use a name such as Europe/Berlin or UTC") from None
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is not a time zone; use a name such as Europe/Berlin or UTC, or an offset such as +01:00"
+        ) from None
 
 
 def _moment(text: str) -> datetime:

@@ -42,6 +42,7 @@ fewer_sequences as (
         [
             format('{} at once instead of {}: ', cap, coalesce(max_num_seqs::varchar, format('the up to {} seen', max_running)))
             || coalesce(
+                case when fits_99 >= cap then 'the pool then overflows less than 1 % of the time' end,
                 format('the pool then overflows less than 5 % of the time (less than 1 % at {})', fits_99),
                 'a fifth less than ran while it overflowed'
             )

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import duckdb
@@ -424,3 +425,16 @@ def test_help_answers_in_a_quarter_of_a_second_of_cpu():
     subprocess.run([sys.executable, "-m", "pipelines.cli", "--help"], capture_output=True, cwd=PROJECT, check=True)
     after = os.times()
     assert after.children_user + after.children_system - before.children_user - before.children_system < 0.25
+
+
+@pytest.mark.parametrize(
+    ("text", "zone"), [("+01:00", "Etc/GMT-1"), ("-0500", "Etc/GMT+5"), ("+00", "Etc/GMT-0"), ("Europe/Berlin", "Europe/Berlin")]
+)
+def test_a_zone_may_be_an_offset(text, zone):
+    assert cli_arguments._zone(text) == zone
+
+
+@pytest.mark.parametrize("text", ["CEST", "+05:30", "-13:00", "+1", ""])
+def test_what_is_no_zone_is_said_with_examples(text):
+    with pytest.raises(ArgumentTypeError, match="Europe/Berlin or UTC, or an offset"):
+        cli_arguments._zone(text)

@@ -73,6 +73,14 @@ def test_preemption_is_answered_at_admission_with_the_number_that_fits(sql):
     )
 
 
+def test_fewer_than_ever_ran_may_be_as_few_as_hardly_ever_overflow(sql):
+    preempted(sql)
+    engine(sql, max_num_seqs=5)
+    effect = told(sql, "to_value", "expected_effect")[0]
+    assert effect[0] == "4"
+    assert effect[1].startswith("4 at once instead of 5: the pool then overflows less than 1 % of the time")
+
+
 def test_fewer_at_once_has_its_price_in_tokens_and_waiting(sql):
     preempted(sql)
     engine(sql)
