@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from io import StringIO
 
 from parsers import Format
 from parsers.csv_line import cells
@@ -42,9 +43,9 @@ def parse(source: Source, sink: Sink) -> Account:
     account = Account(error=fault)
     names: list[str] = []
     rows = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(StringIO(text), start=1):  # str.splitlines parts at form feeds, too
         account.lines += 1
-        fields = cells(line)
+        fields = cells(line.rstrip("\r\n"))
         if not names or not line.strip():
             names = names or [field.strip() for field in fields]
             account.ignored += 1
