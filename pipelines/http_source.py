@@ -142,7 +142,7 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 def _said(error: HTTPError) -> str:
-    """What the body says of the fault: the API's own error, or its first line."""
+    """What the body says of the fault: the API's own error, or its text; a page made for a browser says nothing."""
     with suppress(OSError, HTTPException, ValueError, AttributeError):
         body = error.read(4096)
         if error.headers.get("Content-Encoding") == "gzip":
@@ -150,5 +150,6 @@ def _said(error: HTTPError) -> str:
         text = body.decode("utf-8", "replace")
         with suppress(ValueError):
             text = json.loads(text)["error"]
-        return " ".join(str(text).split())
+        said = " ".join(str(text).split())
+        return "" if said.startswith("<") else said
     return ""

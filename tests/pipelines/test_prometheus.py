@@ -224,6 +224,7 @@ def test_a_fault_that_passes_is_waited_out(tmp_path):
         ((403, b"no"), "answers 403 Forbidden; these credentials may not read it"),
         ((302, b""), "it points to elsewhere.example; give that address"),
         ((400, {"status": "error", "error": "invalid parameter"}), "answers 400 Bad Request; invalid parameter"),
+        ((404, b"\n<html><body>nginx</body></html>"), "answers 404 Not Found; see its log"),
         ((200, b"<html>login</html>"), 'not a Prometheus API (it answers "<html>login</html>")'),
         ((200, {"status": "success", "data": []}), "no series of an inference engine from 2026-11-29 12:00:00"),
     ],
