@@ -8,7 +8,12 @@
 -- column: source   | Input.
 -- column: instance | The server, as the inputs call it that name it, or as the file is called.
 -- column: told_by  | name, or others: the logs beside it.
-with samples as (
+with labelled as (
+    -- their own lines name their servers
+    select distinct source from raw.engine_samples where instance is not null
+),
+
+samples as (
     select
         samples.source,
         samples.engine as label,
@@ -18,7 +23,7 @@ with samples as (
         coalesce(samples.kv_usage_ratio, -1) as kv_usage_ratio,
     from raw.engine_samples as samples
     left join staging.clocks using (source)
-    where samples.source not in (select source from raw.engine_samples where instance is not null)
+    where samples.source not in (select source from labelled)
 ),
 
 logs as (
@@ -102,7 +107,7 @@ named as (
     from (
         select source, unnest(string_split(source, '/')) as piece
         from raw.sources
-        where source not in (select source from raw.engine_samples where instance is not null)
+        where source not in (select source from labelled)
     ) as pieces
     inner join servers
         on pieces.piece = servers.host
