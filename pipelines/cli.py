@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-QUERY_INTERRUPTED = "Query interrupted"  # what DuckDB makes of Ctrl-C while it runs a statement
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status. What it needs is imported within, so that Ctrl-C meanwhile is one line, too."""
@@ -30,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _wrong(f"interrupted; {left}")
     except RuntimeError as error:
-        if str(error) != QUERY_INTERRUPTED:
+        from pipelines.duck import INTERRUPTED
+
+        if str(error) != INTERRUPTED:
             raise
         return _wrong(f"interrupted; {left}")
 

@@ -22,7 +22,7 @@ from pipelines.replay.engines import COUNTED_BY_ENGINE, LEVERS_BY_ENGINE
 from pipelines.replay.levers import FIGURES
 
 SMALLEST_RECORDING = 10_000_000  # bytes
-SQL_FORMATS = ("table", "csv", "json", "markdown", "parquet")
+SQL_FORMATS = ("table", "line", "csv", "json", "markdown", "parquet")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -142,8 +142,18 @@ def _add_daily(commands: argparse._SubParsersAction) -> None:
 def _add_sql(commands: argparse._SubParsersAction) -> None:
     sql = _command(commands, cli_commands.sql, "read-only SQL over an analysis or a lake; a prompt where no query is given")
     sql.add_argument("dir", metavar="DIR", help="an output folder of analyze, or a lake, also s3://BUCKET/PREFIX")
-    sql.add_argument("query", nargs="?", help="one or more statements; the last one's result is shown")
-    sql.add_argument("--format", choices=SQL_FORMATS, help="table where not given, or by the name of FILE")
+    sql.add_argument(
+        "query",
+        nargs="?",
+        help="one or more statements, the last one's result is shown; or `.tables`, `.schema TABLE`. Without it, lines are taken "
+        "as they are typed or piped in: statements that end with `;`, and dot commands, which `.help` lists",
+    )
+    sql.add_argument(
+        "--format",
+        choices=SQL_FORMATS,
+        help="line has a line for each column, as psql's \\x. Where not given, by the name of FILE, or a table, and line on a "
+        "terminal that is too narrow for it",
+    )
     sql.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the result there")
 
 

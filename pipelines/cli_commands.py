@@ -198,17 +198,22 @@ def daily(arguments: argparse.Namespace) -> int:
 
 def sql(arguments: argparse.Namespace) -> int:
     """Answer queries over an analysis or a lake."""
-    from pipelines import sqlshell
+    from pipelines import sqlprompt, sqlshell
 
+    kind, output = arguments.format, arguments.output
+    is_typed = arguments.query is None and sys.stdin.isatty()
+    if is_typed and (output or kind == "parquet"):
+        raise CallError("a prompt shows results and keeps none; give a query with -o FILE")
     try:
-        if arguments.output:
-            sqlshell.require_outside(arguments.output, arguments.dir)
+        if output:
+            sqlshell.require_outside(output, arguments.dir)
         with sqlshell.open_read_only(arguments.dir) as con:
-            query = arguments.query if arguments.query is not None or sys.stdin.isatty() else sys.stdin.read()
-            if query is None:
-                sqlshell.Prompt(con).cmdloop()
+            if is_typed:
+                sqlprompt.Prompt(con, kind).cmdloop()
+            elif arguments.query is None:
+                sqlprompt.answer_each(con, sys.stdin, kind=kind, output=output)
             else:
-                sqlshell.answer(con, query, kind=arguments.format, output=arguments.output)
+                sqlshell.answer(con, arguments.query, kind=kind, output=output)
     except sqlshell.QueryError as error:
         raise CallError(str(error)) from error
     return DONE

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import duckdb
 
+INTERRUPTED = "Query interrupted"  # the RuntimeError that Ctrl-C is while a statement runs
 MEMORY_LIMIT = os.environ.get("KVPRESSURE_MEMORY_LIMIT", "2GB")
 
 

@@ -1,4 +1,4 @@
-"""Read-only SQL over an analysis or a lake: opening it safely, one query's answer, and a prompt.
+"""Read-only SQL over an analysis or a lake: opening it safely, what a query gives, and how that is shown or kept.
 
 The connection can read the one place given and nothing else, and not be talked out of it by a query. DuckDB allows writing where
 it allows reading, so statements are let through by their kind, before any of them runs.
@@ -6,15 +6,14 @@ it allows reading, so statements are let through by their kind, before any of th
 
 from __future__ import annotations
 
-import cmd
-import contextlib
 import csv
 import io
 import json
 import os
 import re
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -28,22 +27,18 @@ from pipelines.duck import MEMORY_LIMIT, literal
 from pipelines.models import LAYERS
 from pipelines.publish import DATABASE, plain
 from pipelines.storage import Store
-from pipelines.texttable import aligned, cell, markdown, printable
+from pipelines.texttable import aligned, cell, markdown, printable, records
 
 FORMAT_OF_SUFFIX = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet"}
-PROMPT_BEGIN, PROMPT_MORE = "kvpressure> ", "       ...> "
-DOT_WORDS = (".exit", ".help", ".quit", ".schema", ".tables")
-WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """and as asc between by case count current_date date day desc describe distinct else end exists explain false filter from
-        group having in inner interval is join left like limit max median min not null on or order over partition pivot qualify
-        round select sum summarize then true union unnest using when where with""",
-    )
-)
-PROMPT_ROWS = 100  # a prompt shows no more of an answer than this; `-o` and a query on the command line have no such limit
-
-
+HAS_RESULT = frozenset({StatementType.SELECT, StatementType.EXPLAIN, StatementType.MULTI})
+DOT_COMMANDS = {
+    ".tables": "the tables, each with what its rows are",
+    ".schema [TABLE]": "the columns of a table, or of all",
+    ".mode FORMAT": "how results are shown: table, line (a line for each column, as psql's \\x), csv, json, markdown; "
+    "auto is table, and line on a terminal that is too narrow for it",
+    ".help": "these words",
+    ".quit": "leave; .exit and Ctrl-D do, too",
+}
 READING = {  # kinds of statement -> what the text must look like; what is created is created in memory, or refused by DuckDB
     StatementType.SELECT: re.compile(""),
     StatementType.CREATE: re.compile(r"(?!.*\bsecret\b)", re.IGNORECASE | re.DOTALL),
@@ -148,11 +143,16 @@ def require_outside(output: Path, place: str) -> None:
 
 
 def answer(con: duckdb.DuckDBPyConnection, query: str, *, kind: str | None = None, output: Path | None = None) -> None:
-    """Run a query, or a dot command that is one, and print its result, or write it to `output`."""
-    if query.lstrip().startswith(".") and not dot_query(query):
+    """Run a query, or a dot command that is one, and print the last result, or write it to `output`."""
+    table = dot_rows(con, query)
+    if table is None and query.lstrip().startswith("."):
         raise QueryError(f"{query.strip()}: not for a command line; `.tables` and `.schema TABLE` show what there is")
-    table = run(con, dot_query(query) or query)
-    kind = kind or FORMAT_OF_SUFFIX.get(output.suffix.lower() if output else "", "table")
+    give(run(con, query) if table is None else table, kind=kind, output=output)
+
+
+def give(table: pa.Table, *, kind: str | None = None, output: Path | None = None) -> None:
+    """Print a result, or write it to `output`, in the form that its name asks for where `kind` does not."""
+    kind = kind or FORMAT_OF_SUFFIX.get(output.suffix.lower() if output else "")
     if kind == "parquet":
         if output is None:
             raise QueryError("parquet is not for a terminal; add -o FILE")
@@ -161,10 +161,18 @@ def answer(con: duckdb.DuckDBPyConnection, query: str, *, kind: str | None = Non
         except pa.ArrowException as error:
             raise QueryError(f"not for parquet: {_first_line(error)}; cast that column to text") from error
     elif output is not None:
-        text = render(table, kind)
+        text = render(table, kind or "table")
         _keep(output, lambda made: made.write_text(text))
     else:
-        sys.stdout.write(render(table, kind))
+        sys.stdout.write(render(table, kind) if kind else _fitting(table))
+
+
+def _fitting(table: pa.Table) -> str:
+    """A table, or a line for each column on a terminal that is too narrow for it: wrapped, nobody can read one."""
+    text = render(table, "table")
+    if sys.stdout.isatty() and max(map(len, text.split("\n"))) > shutil.get_terminal_size().columns:
+        return render(table, "line")
+    return text
 
 
 def _keep(output: Path, write: Callable[[Path], object]) -> None:
@@ -188,15 +196,26 @@ def _keep(output: Path, write: Callable[[Path], object]) -> None:
 
 
 def run(con: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    """The result of the query's last statement, or nothing. QueryError where one would write, or DuckDB refuses it."""
+    """The last result of a query's statements, or nothing. QueryError where one would write, or DuckDB refuses it."""
+    table = pa.table({})
+    for table in results(con, query):  # noqa: B007 - the last one is what is wanted
+        pass
+    return table
+
+
+def results(con: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Table]:
+    """What each statement gives that gives anything; none runs before all have been found to read only."""
     try:
-        for statement in con.extract_statements(query):
+        statements = con.extract_statements(query)
+        for statement in statements:
             if not _only_reads(statement):
                 raise QueryError(
                     f"not allowed here: {_first_line(statement.query.strip())}; only reading is, -o FILE keeps a result"
                 )
-        relation = con.sql(query)
-        return pa.table({}) if relation is None else relation.to_arrow_table()
+        for statement in statements:
+            relation = con.sql(statement.query)
+            if relation is not None and statement.type in HAS_RESULT:
+                yield relation.to_arrow_table()
     except duckdb.PermissionException as error:
         raise QueryError(f"not allowed here: {_first_line(error)}; this prompt reads one analysis and writes nothing") from error
     except duckdb.Error as error:
@@ -208,31 +227,40 @@ def _only_reads(statement: duckdb.Statement) -> bool:
     return shape is not None and shape.match(statement.query.lstrip()) is not None
 
 
-def dot_query(line: str) -> str | None:
-    """The query behind `.tables` and `.schema TABLE`; None for anything else."""
-    word, *rest = line.split() or [""]
+def dot_rows(con: duckdb.DuckDBPyConnection, line: str) -> pa.Table | None:
+    """What a dot command tells of the tables or of the prompt; None for any other line."""
+    word, *rest = line.rstrip("; ").split() or [""]
     if word == ".tables":
         holds = "split_part(table_comment, '. ', 1)"  # its first sentence; duckdb_tables() has it all
-        return (
+        return run(
+            con,
             f"select table_schema as schema, table_name as name, {holds} as holds "
-            "from information_schema.tables order by table_schema <> 'main', schema, name"
+            "from information_schema.tables order by table_schema <> 'main', schema, name",
         )
-    if word == ".schema" and rest:
-        return (
-            "select column_name as column, data_type as type, comment as holds from duckdb_columns() "
-            f"where table_name = {literal(rest[0].rstrip(';').split('.')[-1])} order by schema_name, column_index"
+    if word == ".schema":
+        is_asked = f"table_name = {literal(rest[0].split('.')[-1])}" if rest else "true"
+        whose = "" if rest else "schema_name as schema, table_name as name, "
+        columns = run(
+            con,
+            f"select {whose}column_name as column, data_type as type, comment as holds from duckdb_columns() "
+            f"where not internal and {is_asked} order by schema_name <> 'main', schema_name, table_name, column_index",
         )
+        if not columns.num_rows:
+            raise QueryError(f"no table `{rest[0]}`; `.tables` shows what there is")
+        return columns
+    if word == ".help":
+        return pa.table({"command": list(DOT_COMMANDS), "what": list(DOT_COMMANDS.values())})
     return None
 
 
 def render(table: pa.Table, kind: str) -> str:
-    """A result as text: table, csv, json (an array of objects) or markdown."""
+    """A result as text: table, line (a line for each column), csv, json (an array of objects) or markdown."""
     values = zip(*map(_values, table.columns), strict=True)
     if kind == "json":
         if len(set(table.column_names)) < table.num_columns:
             raise QueryError("two columns have one name, which a JSON object cannot hold; tell them apart with `as`")
-        records = (dict(zip(table.column_names, row, strict=True)) for row in values)
-        return "[" + ",\n ".join(json.dumps(plain(each), ensure_ascii=False, default=cell) for each in records) + "]\n"
+        objects = (dict(zip(table.column_names, row, strict=True)) for row in values)
+        return "[" + ",\n ".join(json.dumps(plain(each), ensure_ascii=False, default=cell) for each in objects) + "]\n"
     rows, names = [list(map(cell, row)) for row in values], list(map(printable, table.column_names))
     if kind == "csv":
         text = io.StringIO()
@@ -242,6 +270,8 @@ def render(table: pa.Table, kind: str) -> str:
         return text.getvalue()
     if kind == "markdown":
         return markdown(names, rows)
+    if kind == "line":
+        return records(names, rows)
     numeric = [pa.types.is_integer(column.type) or pa.types.is_floating(column.type) for column in table.schema]
     return aligned(names, rows, numeric=numeric)
 
@@ -267,96 +297,3 @@ def _with_hint(error: duckdb.Error) -> str:
     """The first line of an error, and which name DuckDB takes to have been meant."""
     hints = (line for line in str(error).split("\n")[1:] if line.startswith(("Did you mean", "Candidate bindings")))
     return "; ".join([_first_line(error), *(hint.rstrip(".;") for hint in hints)])
-
-
-class Prompt(cmd.Cmd):
-    """Statements end with `;`; words that begin with a dot are for the prompt itself."""
-
-    intro = "Read-only SQL; end a statement with `;`. `.tables`, `.schema TABLE`, `.help`, `.quit`."
-    prompt = PROMPT_BEGIN
-
-    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
-        super().__init__()
-        self._con = con
-        self._pending: list[str] = []
-        self._known: list[str] | None = None  # names to complete to, asked for at the first Tab
-
-    def cmdloop(self, intro: str | None = None) -> None:
-        """The loop; an interrupt gives up the statement that is being typed or run, and nothing else."""
-        try:
-            super().cmdloop(intro)
-        except KeyboardInterrupt:
-            print("\n(given up; `.quit` leaves)")
-            self._pending, self.prompt = [], PROMPT_BEGIN
-            self.cmdloop("")
-
-    def preloop(self) -> None:
-        """Take up the history of earlier prompts."""
-        with contextlib.suppress(ImportError, OSError):
-            import readline
-
-            readline.read_history_file(_history_file())
-
-    def postloop(self) -> None:
-        """Keep the history for later prompts."""
-        with contextlib.suppress(ImportError, OSError):
-            import readline
-
-            _history_file().parent.mkdir(parents=True, exist_ok=True)
-            readline.set_history_length(1000)
-            readline.write_history_file(_history_file())
-
-    def completenames(self, text: str, *_: object) -> list[str]:
-        """Tab at the beginning of a line: a dot command, or a word of SQL."""
-        return self.completedefault(text)
-
-    def completedefault(self, *ignored: object) -> list[str]:
-        """Tab anywhere: tables with and without their schema, columns, words of SQL."""
-        text = str(ignored[0])
-        found = {word for word in (*DOT_WORDS, *WORDS, *self._names()) if word.lower().startswith(text.lower())}
-        return sorted(word.upper() if text.isupper() and word in WORDS else word for word in found)
-
-    def _names(self) -> list[str]:
-        """Tables and columns that need no quotes."""
-        if self._known is None:
-            rows = self._con.sql(
-                "select distinct unnest([table_name, concat(table_schema, '.', table_name), column_name]) "
-                "from information_schema.columns"
-            ).fetchall()
-            self._known = [name for (name,) in rows if name.isascii() and name.replace("_", "").replace(".", "").isalnum()]
-        return self._known
-
-    def onecmd(self, line: str) -> bool:
-        """A dot command, a part of a statement, or its end. True ends the prompt."""
-        words = line.split()
-        if line == "EOF" or (words and words[0] in (".quit", ".exit")):
-            print()
-            return True
-        if words and words[0].startswith(".") and not self._pending:
-            if query := dot_query(line):
-                self._show(query)
-            else:
-                print(self.intro)
-        elif words or self._pending:
-            self._pending.append(line)
-            if line.rstrip().endswith(";"):
-                query, self._pending = "\n".join(self._pending), []
-                self._show(query)
-        self.prompt = PROMPT_MORE if self._pending else PROMPT_BEGIN
-        return False
-
-    def _show(self, query: str) -> None:
-        try:
-            table = run(self._con, query)
-            text = render(table.slice(0, PROMPT_ROWS), "table")
-        except QueryError as error:
-            print(printable(str(error)))
-            return
-        sys.stdout.write(text)
-        if table.num_rows > PROMPT_ROWS:
-            print(f"({PROMPT_ROWS} of {table.num_rows} rows)")
-
-
-def _history_file() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "kvpressure" / "sql_history"

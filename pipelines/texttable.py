@@ -1,4 +1,4 @@
-"""Rows as text: one value, sentences that are alike, an aligned table, a Markdown table. Nothing here knows what they mean."""
+"""Rows as text: one value, sentences that are alike, tables and records. Nothing here knows what they mean."""
 
 from __future__ import annotations
 
@@ -51,6 +51,17 @@ def aligned(names: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Seq
         for row in [names, *rows]
     ]
     return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def records(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A line for each column of each row, as psql's expanded display."""
+    width = max(map(len, names), default=0)
+    lines = []
+    for number, row in enumerate(rows, 1):
+        title = f"-[ RECORD {number} ]"
+        lines.append(title if len(title) > width else title.ljust(width + 1, "-") + "+-")
+        lines += [f"{name.ljust(width)} | {value}".rstrip() for name, value in zip(names, row, strict=True)]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def markdown(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

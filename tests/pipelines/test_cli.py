@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -17,12 +18,13 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import cli, cli_arguments, cli_commands
+from pipelines import cli, cli_arguments, cli_commands, sqlprompt
 from pipelines.analysis import build
+from pipelines.duck import INTERRUPTED
 from pipelines.intake import read
 from pipelines.lake import Lake
 from pipelines.models import Run
-from pipelines.sqlshell import Prompt, open_read_only
+from pipelines.sqlshell import open_read_only, results
 from tests.conftest import PROJECT
 from tests.pipelines.test_intake import BROKEN, READ_IN_PART, SAMPLE
 
@@ -179,7 +181,7 @@ def test_numbers_that_nothing_can_have_measured_do_not_stop_an_analysis(capsys, 
 
 def test_an_interrupt_within_a_query_is_one_line(capsys, tmp_path, monkeypatch):
     def interrupted(*_: object, **__: object) -> None:
-        raise RuntimeError(cli.QUERY_INTERRUPTED)
+        raise RuntimeError(INTERRUPTED)
 
     monkeypatch.setattr("pipelines.analysis.build", interrupted)
     status, _, error = run(capsys, "analyze", SMALL / "server.log", "--out", tmp_path / "out")
@@ -363,29 +365,106 @@ def test_sql_refuses_what_does_not_read_the_analysis(capsys, result, tmp_path, q
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sql_takes_its_query_from_a_pipe(result):
+def test_sql_takes_lines_from_a_pipe_as_they_are_typed(result):
     told = subprocess.run(
         [sys.executable, "-m", "pipelines.cli", "sql", str(result)],
-        input="select 42 as answer",
+        input="-- a script\n.schema runs\nset variable x = 41;\nselect ';\n' as text, 1 as n; select 2 as n; -- done;\n"
+        ".mode csv\nselect getvariable('x') + 1 as answer",
         capture_output=True,
         text=True,
         cwd=PROJECT,
         check=True,
     )
-    assert told.stdout == "answer\n    42\n"
+    schema, rest = told.stdout.split("text  n\n")
+    assert schema.splitlines()[1].split()[:2] == ["run", "VARCHAR"]
+    assert rest == ";     1\nn\n2\nanswer\n42\n"
+
+
+PIPED = {
+    "select 1 as n;\nselec 2;\nselect 3 as n;\n": ("n\n1\n", "selec"),
+    ".tabels\nselect 1;\n": ("", "`.tabels`: no such command; `.help` lists them"),
+    "\\x\nselect 1;\n": ("", "`\\x`: no such command; `.help` lists them"),
+    ".schema nowhere\n": ("", "no table `nowhere`; `.tables` shows what there is"),
+    ".mode vertical\n": ("", "`.mode` takes one of auto, table, line, csv, json, markdown; it is auto"),
+    ".mode json\nselect 1 as n;\n.quit\nselect 2 as n;\n": ('[{"n": 1}]\n', ""),
+}
+
+
+@pytest.mark.parametrize("lines", PIPED)
+def test_sql_ends_a_script_at_its_first_fault_or_where_it_says(capsys, monkeypatch, result, lines):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    status, out, error = run(capsys, "sql", result)
+    assert (status, out) == (2 if PIPED[lines][1] else 0, PIPED[lines][0])
+    assert PIPED[lines][1] in error
+    assert error.count("\n") <= 1
+
+
+def test_sql_keeps_the_last_result_of_a_script(capsys, monkeypatch, result, tmp_path):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("select 1 as n;\nselect 2 as n;\nset variable x = 1;\n"))
+    assert run(capsys, "sql", result, "-o", tmp_path / "n.csv") == (0, "", "")
+    assert (tmp_path / "n.csv").read_text() == "n\n2\n"
+
+
+def test_sql_gives_each_column_a_line_where_a_terminal_is_too_narrow_for_the_table(capsys, monkeypatch, result):
+    query = "select 1 as a_number, 'a text of some length' as text union all select 2, null order by 1"
+    table = "a_number  text\n       1  a text of some length\n       2\n"
+    lines = "-[ RECORD 1 ]\na_number | 1\ntext     | a text of some length\n-[ RECORD 2 ]\na_number | 2\ntext     |\n"
+    monkeypatch.setenv("COLUMNS", "30")
+    assert run(capsys, "sql", result, query)[1] == table, "not a terminal"
+    assert run(capsys, "sql", result, query, "--format", "line")[1] == lines
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(capsys, "sql", result, query)[1] == lines
+    assert run(capsys, "sql", result, query, "--format", "table")[1] == table
+    assert run(capsys, "sql", result, query, "--format", "csv")[1].startswith("a_number,text\n")
+    monkeypatch.setenv("COLUMNS", "31")
+    assert run(capsys, "sql", result, query)[1] == table
+
+
+def test_a_prompt_outlives_a_statement_that_is_interrupted(capsys, monkeypatch, result):
+    def interrupted(con, query):
+        if "endless" in query:
+            raise RuntimeError(INTERRUPTED)
+        return results(con, query)
+
+    typed = iter(["select 'endless';", "select 2 as two;", ".quit"])
+    monkeypatch.setattr("builtins.input", lambda _: next(typed))
+    monkeypatch.setattr(sqlprompt, "results", interrupted)
+    with open_read_only(result) as con:
+        sqlprompt.Prompt(con).cmdloop()
+    assert capsys.readouterr().out.endswith("(given up; `.quit` leaves)\ntwo\n  2\n")
+
+
+def test_a_prompt_keeps_no_result(capsys, monkeypatch, result, tmp_path):
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    status, out, error = run(capsys, "sql", result, "-o", tmp_path / "n.csv")
+    assert (status, out) == (2, "")
+    assert "give a query with -o FILE" in error
 
 
 def test_the_prompt_takes_statements_over_lines_and_its_own_words(capsys, result):
     with open_read_only(result) as con:
-        prompt = Prompt(con)
-        assert [prompt.onecmd(line) for line in (".tables", ".schema runs", "select 1 as", "  one;", "nonsense;", ".quit")] == [
-            *[False] * 5,
+        prompt = sqlprompt.Prompt(con)
+        assert [
+            prompt.onecmd(line)
+            for line in (
+                ".tables",
+                ".schema runs",
+                "select 1 as",
+                "  one;",
+                "nonsense;",
+                ".mode line",
+                "select 2 as two;",
+                ".quit",
+            )
+        ] == [
+            *[False] * 7,
             True,
         ]
     out = capsys.readouterr().out
     assert "verdicts" in out
     assert "one\n  1\n" in out
     assert "nonsense" in out
+    assert out.endswith("two | 2\n")
 
 
 def test_sql_reads_a_lake(capsys, tmp_path):

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from pipelines import cli, cli_commands
-from pipelines.sqlshell import Prompt, QueryError, open_read_only, run
+from pipelines.sqlprompt import Prompt
+from pipelines.sqlshell import QueryError, open_read_only, run
 from tests import sample_lake, sql_doc
 
 EXAMPLES = list(sql_doc.examples(sql_doc.DOCUMENT.read_text()))
