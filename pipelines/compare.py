@@ -101,6 +101,7 @@ class Comparison:
     moves: tuple[Move, ...]
     conclusion: Conclusion
     reason: str
+    has_same_inputs: bool = False
 
     @property
     def regressions(self) -> list[Move]:
@@ -118,7 +119,13 @@ def compare(before: Side, after: Side) -> Comparison:
     workload = drifts(before, after)
     moved = moves(before, after)
     conclusion, reason = conclude(before, after, variables, workload, moved)
-    return Comparison(before.name, after.name, variables, following, workload, moved, conclusion, reason)
+    return Comparison(
+        before.name, after.name, variables, following, workload, moved, conclusion, reason, _have_same_inputs(before, after)
+    )
+
+
+def _have_same_inputs(before: Side, after: Side) -> bool:
+    return bool(before.made_of) and before.made_of == after.made_of
 
 
 # what changed
@@ -416,6 +423,8 @@ def conclude(
             "not_comparable",
             f"{len(variables)} variables changed at once ({names}): which of them did it cannot be told. Change one.",
         )
+    if not variables and _have_same_inputs(before, after):
+        return "inconclusive", "One run says nothing of what a change would do: compare it with a run under another setting."
     if not variables:
         return (
             "inconclusive",

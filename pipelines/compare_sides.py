@@ -18,6 +18,7 @@ import duckdb
 
 from parsers.source import InputError
 from pipelines.duck import connect, literal
+from pipelines.origin import made_of
 
 QUERIES = ("settings", "requests", "loads", "measures")
 
@@ -60,13 +61,14 @@ class Load:
 
 @dataclass(frozen=True)
 class Side:
-    """One analyzed run."""
+    """One analyzed run. `made_of` tells its inputs by their content."""
 
     name: str
     settings: Mapping[str, Setting]
     requests: Sequence[Request]
     loads: Sequence[Load]
     measures: Mapping[str, tuple[float | None, float, float | None]]
+    made_of: tuple[str, ...] = ()
 
     @cached_property
     def completed(self) -> list[Request]:
@@ -108,6 +110,7 @@ def read_side(database: Path) -> Side:
         requests=[Request(**row) for row in rows["requests"]],
         loads=[Load(**row) for row in rows["loads"]],
         measures={row["measure"]: (row["low"], row["best"], row["high"]) for row in rows["measures"]},
+        made_of=made_of(database),
     )
 
 

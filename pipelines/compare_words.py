@@ -33,6 +33,7 @@ def text(comparison: Comparison) -> str:
     return "\n\n".join(
         section
         for section in (
+            sameness(comparison),
             f"{TITLES[comparison.conclusion].upper()}\n{_wrap(headline(comparison))}\n{_wrap(comparison.reason)}",
             _section("Changed", changes(comparison)),
             _section("Workload", workload(comparison)),
@@ -40,6 +41,15 @@ def text(comparison: Comparison) -> str:
         )
         if section
     )
+
+
+def sameness(comparison: Comparison) -> str:
+    """Whether both sides are one run; empty where they are two."""
+    if not comparison.has_same_inputs:
+        return ""
+    if comparison.variables or any(move.before != move.after for move in comparison.moves):
+        return "Both sides have the same inputs: what differs is how they were analyzed."
+    return "Both sides have the same inputs: all differences are zero by construction."
 
 
 def headline(comparison: Comparison) -> str:
@@ -180,6 +190,7 @@ def as_json(comparison: Comparison) -> str:
         "conclusion": comparison.conclusion,
         "headline": headline(comparison),
         "reason": comparison.reason,
+        "has_same_inputs": comparison.has_same_inputs,
         "variables": [asdict(change) for change in comparison.variables],
         "following": [asdict(change) for change in comparison.following],
         "workload": [asdict(drift) for drift in comparison.workload],
@@ -198,6 +209,7 @@ def page(comparison: Comparison) -> str:
         {
             "comparison": comparison,
             "title": TITLES[comparison.conclusion],
+            "sameness": sameness(comparison),
             "headline": headline(comparison),
             "changes": changes(comparison),
             "workload": workload(comparison),

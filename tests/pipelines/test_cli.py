@@ -245,6 +245,15 @@ def test_the_name_of_the_run_is_in_every_table(result):
             assert con.sql(f"select distinct run from {table}").fetchall() == [("a run",)]
 
 
+def test_a_run_compared_with_a_copy_of_itself_is_called_the_same(capsys, tmp_path, result):
+    shutil.copytree(result, tmp_path / "copy")
+    shutil.copy(result / "analysis.duckdb", tmp_path / "alone.duckdb")
+    for pair in ((result, tmp_path / "copy"), (tmp_path / "alone.duckdb", tmp_path / "alone.duckdb")):
+        status, out, _ = run(capsys, "compare", *pair, "--out", tmp_path / "out", "--fail-on", "regression")
+        assert (status, out.splitlines()[0]) == (0, "Both sides have the same inputs: all differences are zero by construction.")
+        assert json.loads((tmp_path / "out" / "compare.json").read_text())["has_same_inputs"]
+
+
 @pytest.mark.parametrize(
     "call",
     [["compare", "older", "older", "--out", "out"], ["whatif", "older", "--set", "max_num_seqs=9"]],

@@ -98,6 +98,27 @@ def test_nothing_changed_is_a_repetition_and_a_setting_of_another_kind_says_noth
     assert "no matter of capacity" in compare(side(preemptions=149, more=more), side(preemptions=0, more=less)).reason
 
 
+@pytest.mark.parametrize(
+    ("after", "says"),
+    [
+        (side(preemptions=149), "the same inputs: all differences are zero by construction"),
+        (side(preemptions=120), "the same inputs: what differs is how they were analyzed"),  # with another --since, say
+        (side(preemptions=149, seqs="9"), "the same inputs: what differs is how they were analyzed"),
+    ],
+)
+def test_a_run_held_against_itself_is_called_that_at_the_top(after, says):
+    before = replace(side(preemptions=149), made_of=("a log", "a scrape"))
+    found = compare(before, replace(after, made_of=("a log", "a scrape")))
+    assert says in text(found).splitlines()[0]
+    assert says in page(found)
+    assert not found.regressions
+    for other in (("a log",), ()):
+        assert "the same inputs" not in text(
+            compare(replace(before, made_of=other), replace(after, made_of=("a log", "a scrape")))
+        )
+    assert "the same inputs" not in text(compare(replace(before, made_of=()), replace(after, made_of=())))
+
+
 def test_without_a_count_of_preemptions_nothing_is_concluded():
     found = compare(side(preemptions=None), side(preemptions=None, seqs="9"))
     assert (found.conclusion, "record /metrics" in found.reason) == ("inconclusive", True)
