@@ -15,6 +15,7 @@
 with facts as (
     select
         facts.*,
+        replace(facts.verdict, 'queue_', '') as cause,
         engines.max_num_seqs,
         engines.max_num_seqs_source,
         engines.kv_capacity_tokens,
@@ -90,21 +91,8 @@ queueing as (
                 else delay_severity(facts.seconds / 10, facts.waiting_share)
             end
         ) as severity,
-        case facts.verdict
-            when 'queue_max_num_seqs' then case facts.max_num_seqs_source when 'argument' then 0.95 else 0.75 end
-            when 'queue_kv_capacity' then 0.9
-            when 'queue_deferred' then 0.9
-            when 'queue_token_budget' then 0.7
-            else 0.5
-        end * case when facts.is_instant then 0.5 else 1 end as confidence,
-        case facts.verdict
-            when 'queue_max_num_seqs' then 'one of the ' || coalesce(facts.max_num_seqs::varchar, '') || format(' batch slots ({})', facts.slots_setting)
-            when 'queue_kv_capacity' then 'room in the KV pool'
-            when 'queue_token_budget' then 'a share of the step''s token budget (max_num_batched_tokens)'
-            when 'queue_deferred' then 'something other than capacity (a LoRA slot, remote KV or a grammar)'
-            else 'a cause the inputs do not tell'
-        end
-        || case when facts.verdict = 'queue_max_num_seqs' and facts.max_kv_usage_ratio < 0.8 then ' while the KV pool had room' else '' end as waited_for,
+        queue_confidence(facts.cause, facts.max_num_seqs_source) * case when facts.is_instant then 0.5 else 1 end as confidence,
+        waited_for(facts.cause, facts.max_num_seqs, facts.slots_setting, facts.max_kv_usage_ratio) as waited_for,
         case
             when facts.is_instant then format(
                 'At the one instant seen, {:.0f} requests waited for {}, beside {:.0f} running.',

@@ -1,7 +1,7 @@
 -- Everything that the value of a lever may be worked out from: one row for each verdict that is advised on.
 --
 -- Only verdicts that matter (severity 20 or more, or the primary one) are advised on; `healthy` and `insufficient_evidence` are
--- not: what to record next time stands in verdicts.missing. NULL where no input says.
+-- not: what to record next time stands in verdicts.missing; nor is what pages without a time show. NULL where no input says.
 --
 -- grain: engine, verdict
 -- column: engine                 | Engine.
@@ -75,6 +75,8 @@ with told as (
     select engine, verdict, max(severity) as severity, bool_or(is_primary) as is_primary
     from advice.verdicts
     where verdict not in ('healthy', 'insufficient_evidence')
+        -- of an unknown instant nothing can be worked out
+        and not (window_start is null and engine in (select engine from core.untimed_pages))
     group by engine, verdict
     having max(severity) >= 20 or bool_or(is_primary)
 ),

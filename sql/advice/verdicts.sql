@@ -8,7 +8,7 @@
 -- grain: run, engine, verdict, window_start
 -- column: run              | The analyzed run.
 -- column: engine           | Engine.
--- column: window_start     | When it began.
+-- column: window_start     | When it began; NULL where only metrics pages without a time show it.
 -- column: window_end       | When it was last seen.
 -- column: verdict          | What happened.
 -- column: severity         | 0 to 100: what users felt and the operator paid.
@@ -24,7 +24,11 @@
 -- check:  window_start <= window_end | Windows.
 with findings as (
     select *, severity >= case when verdict = 'preemption' then 2 else 10 end as matters
-    from advice.findings
+    from (
+        from advice.findings
+        union all by name
+        from advice.verdicts_untimed where severity > 0
+    )
     where severity >= 1
 ),
 
@@ -71,9 +75,9 @@ holes as (
 edges as (
     select engine, first_at as edge_at, 0 as opens from engines where samples > 0
     union all
-    select engine, window_start as edge_at, 1 as opens from findings where matters
+    select engine, window_start as edge_at, 1 as opens from findings where matters and window_start is not null
     union all
-    select engine, window_end as edge_at, -1 as opens from findings where matters
+    select engine, window_end as edge_at, -1 as opens from findings where matters and window_end is not null
     union all
     select engine, window_start as edge_at, 1 as opens from holes
     union all
@@ -283,7 +287,7 @@ blind as (
     ) as engines
     cross join unjudged
     left join worked using (engine)
-    where engines.samples = 0
+    where (engines.samples = 0 and engines.engine not in (select engine from advice.verdicts_untimed))
         or worked.tokens_per_s > 0
         or (
             engines.origin = 'log'
@@ -293,14 +297,34 @@ blind as (
         )
 ),
 
--- of an engine seen at one instant: what its counter had come to then, since whenever it started
+-- of an engine seen at one instant, or on pages without a time: what it had counted by then, since it started
+lone as (
+    select
+        engines.engine,
+        sum(samples.value) filter (where signals.signal = 'preemptions') as preemptions,
+        sum(samples.value) filter (where signals.signal = 'finished') as finished,
+        sum(samples.value) filter (where signals.signal = 'queue_s' and suffix(samples.name, '_sum')) as queued_s,
+        sum(samples.value) filter (where signals.signal = 'queue_s' and suffix(samples.name, '_count')) as queued_requests,
+        make_timestamptz((max(samples.value) filter (where signals.signal = 'process_start_epoch_s') * 1e6)::bigint) as started_at,
+    from engines
+    inner join staging.metric_samples as samples
+        on samples.sampled_at = engines.first_at
+        and samples.engine in (engines.engine, '*', concat(split_part(engines.engine, '/', 1), '/*'))
+    inner join signals() as signals on samples.name in (signals.name, concat(signals.name, '_sum'), concat(signals.name, '_count'))
+    where engines.samples = 1 and signals.signal in ('preemptions', 'finished', 'queue_s', 'process_start_epoch_s')
+    group by engines.engine
+    union all by name
+    select engine, preemptions, finished, queued_s, queued_requests, started_at
+    from core.untimed_pages
+    qualify row_number() over (partition by engine order by generation_tokens desc nulls last, source, page) = 1
+),
+
 counted as (
-    select samples.engine, sum(samples.value)::bigint as preemptions
-    from staging.metric_samples as samples
-    inner join signals() as signals using (name)
-    inner join engines using (engine)
-    where signals.signal = 'preemptions' and engines.samples = 1 and samples.sampled_at = engines.first_at
-    group by samples.engine
+    select
+        engine,
+        flatten(list(counted_since_start(preemptions, finished, queued_s, queued_requests, started_at))) as sentences,
+    from lone
+    group by engine
 ),
 
 told as (
@@ -309,6 +333,8 @@ told as (
     from healthy
     union all by name
     from blind
+    union all by name
+    from advice.verdicts_untimed where severity = 0
 ),
 
 -- what a verdict counts for when the main one is chosen
@@ -322,8 +348,10 @@ ranked as (
                 from findings as companion
                 where told.matters
                     and companion.engine = told.engine
-                    and companion.window_start <= told.window_end
-                    and companion.window_end >= told.window_start
+                    and (
+                        companion.window_start <= told.window_end and companion.window_end >= told.window_start
+                        or companion.window_start is null and told.window_start is null
+                    )
                     and (
                         told.verdict = 'preemption' and companion.verdict in ('queue_kv_capacity', 'queue_unknown')
                         or told.verdict = 'engine_stalled' and companion.verdict like 'queue%'
@@ -358,11 +386,7 @@ select
     confidence::double as confidence,
     is_primary,
     summary,
-    case
-        when is_primary and counted.preemptions is not null
-            then list_append(evidence, format('The engine has counted {} since it started.', case counted.preemptions when 0 then 'no preemption' when 1 then 'one preemption' else spoken_count(counted.preemptions) || ' preemptions' end))
-        else evidence
-    end as evidence,
+    case when is_primary then list_concat(evidence, coalesce(counted.sentences, [])) else evidence end as evidence,
     evidence_against,
     case
         -- what tells preemptions, where nothing did

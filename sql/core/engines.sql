@@ -23,7 +23,7 @@
 -- column: tensor_parallel_size     | GPUs one copy of the model is split over.
 -- column: gpu_memory_utilization   | Share of GPU memory the engine may use.
 -- column: kv_cache_dtype           | Type of a KV entry; `auto` follows the model.
--- column: first_seen_at            | First observation.
+-- column: first_seen_at            | First observation; NULL where only pages without a time show it.
 -- column: last_seen_at             | Last observation.
 with seen as (
     select engine, sampled_at as seen_at from core.engine_states
@@ -35,6 +35,8 @@ with seen as (
     select engine, arrived_at from staging.spans where not exists (from core.engine_states)
     union all
     select engine, happened_at from staging.engine_events where not exists (from core.engine_states)
+    union all
+    select engine, null from core.untimed_pages
 ),
 
 engines as (
@@ -95,7 +97,11 @@ models as (
             when bool_or(name like 'trtllm%' or name like 'nv_trt_llm%') then 'tensorrt_llm'
             when bool_or(name like 'llamacpp:%') then 'llamacpp'
         end as engine_kind,
-    from staging.metric_samples
+    from (
+        select engine, name, model from staging.metric_samples
+        union all
+        select engine, name, model from staging.untimed_samples
+    )
     group by engine
 ),
 
@@ -108,7 +114,11 @@ sizes as (
         max(value) filter (where signal = 'block_size') as block_size,
         max(value) filter (where signal = 'max_num_seqs') as max_num_seqs,
         max(value) filter (where signal = 'max_model_len') as max_model_len,
-    from staging.metric_samples
+    from (
+        select engine, name, value from staging.metric_samples
+        union all
+        select engine, name, value from staging.untimed_samples
+    )
     inner join signals() as signals using (name)
     where signal in ('kv_capacity_tokens', 'num_gpu_blocks', 'block_size', 'max_num_seqs', 'max_model_len') and value > 0
     group by engine

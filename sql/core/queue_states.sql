@@ -90,9 +90,8 @@ select
     waiting,
     spell,
     case
-        when deferred >= waiting then 'deferred'
-        when near_running >= max_num_seqs then 'max_num_seqs'
-        when near_usage_ratio >= 0.95 or near_usage_ratio + head_need_ratio >= 1 or is_after_retraction then 'kv_capacity'
+        when ceiling.reached is not null then ceiling.reached
+        when is_after_retraction then 'kv_capacity'
         -- room for the head in the pool, slots not at their limit, and prompts being worked off: short is the token budget of a step
         -- (a log's lone line is an instant: a pool that was full the moment before shows room in it)
         when near_usage_ratio is not null
@@ -103,4 +102,7 @@ select
     end as cause,
     head_need_ratio,
 from needed
+cross join lateral (
+    select capacity_cause(waiting, deferred, near_running, max_num_seqs, near_usage_ratio, head_need_ratio) as reached
+) as ceiling
 order by engine, sampled_at

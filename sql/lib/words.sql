@@ -49,3 +49,19 @@ create or replace macro told_by(method) as
         when 'not_told' then 'no input'
         else replace(method, '_', ' ')
     end;
+
+-- What an engine's counters say that was looked at once: how far they had come, since whenever it started.
+create or replace macro counted_since_start(preemptions, finished, queued_s, queued_requests, started_at) as sentences([
+    format(
+        'The engine has counted {} since it started{}{}.',
+        case preemptions when 0 then 'no preemption' when 1 then 'one preemption' else spoken_count(preemptions) || ' preemptions' end,
+        coalesce(strftime(started_at, ' (%Y-%m-%d %H:%M:%S UTC)'), ''),
+        case when finished > 0 then format(', while {} requests finished', spoken_count(finished)) else '' end
+    ),
+    case
+        when queued_requests > 0 then format(
+            'Since it started{} requests waited {} each before their first run, on average.',
+            if(preemptions is null, coalesce(strftime(started_at, ' (%Y-%m-%d %H:%M:%S UTC)'), ''), ''), spoken_duration(queued_s / queued_requests)
+        )
+    end,
+]);

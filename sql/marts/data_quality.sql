@@ -39,9 +39,11 @@ clocks as (
     select
         source,
         case when clock = 'none' and placed_at is null then 'no_clock' when error_s is null then 'clock_assumed' else 'clock_error' end as flag,
-        case when clock = 'none' and placed_at is null then 'error' else 'warning' end as severity,
+        case when clock = 'none' and placed_at is null and not is_told then 'error' else 'warning' end as severity,
         1 as count,
         case
+            when clock = 'none' and placed_at is null and is_told then
+                'It carries no time: told as of an unknown instant, not on the timeline. Its file''s own date, which a copy changes, is not used.'
             when clock = 'none' and placed_at is null then 'It carries no time and could not be placed: its rows are not on the timeline.'
             when error_s is null and method like 'assumed%'
                 then format('Its times rest on an assumption: {}. --timezone (`timezone` in kvpressure.toml) says whose zone its stamps are in.', method)
@@ -49,6 +51,7 @@ clocks as (
             else format('Its times may be off by {:.1f} s ({}).', error_s, method)
         end as detail,
     from staging.clocks
+    cross join lateral (select source in (select source from core.untimed_pages) as is_told)
     where ((clock = 'none' and placed_at is null) or error_s is null or error_s > 1.5)
         -- a workload to replay is not part of what happened; a recorder's own account has its times in UTC
         and source not in (select source from raw.workload_requests union all select source from raw.recordings)

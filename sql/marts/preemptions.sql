@@ -2,7 +2,7 @@
 --
 -- The counter answers where it was exported, a log where it says each one (core.preemption_intervals); what a counter missed
 -- after its last scrape is expected from the replay of what requests were still there. vLLM never counts a victim that was aborted
--- while it waited, so aborted requests widen the range upwards.
+-- while it waited, so aborted requests widen the range upwards. Of metrics pages without a time it is what was counted between them.
 --
 -- grain: run, engine
 -- column: run        | The analyzed run.
@@ -15,6 +15,12 @@
 -- check:  count_low <= count_best and count_best <= count_high | A range holds its best estimate.
 with counted as (
     select engine, sum(preemptions)::double as preemptions, any_value(method) as method from core.preemption_intervals group by engine
+    union all
+    select engine, preemptions::double, 'preemption_counter' from core.untimed_rises
+    where is_one_life
+        and preemptions is not null
+        and engine not in (select engine from core.preemption_intervals)
+        and engine not in (select engine from core.engine_states)
 ),
 
 aborted as (

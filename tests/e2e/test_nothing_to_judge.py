@@ -31,7 +31,8 @@ LEVELS = {f"c{level}.json": json.dumps(NONE_SENT | {"max_concurrency": level}) f
 LATE = {"since": "2026-02-01T00:00:00+00:00"}
 
 CASES = {  # files, window; of the verdict: its sentence, a piece of its evidence, and of what it says to do
-    "pages without a time": ({"metrics.txt": PAGE}, {}, "carries no time", "metrics.txt: 2 lines", "# scrape_unix_ms"),
+    "a page that hardly says anything": ({"metrics.txt": PAGE}, {}, "whether anybody waited", "3 requests ran.", "--metrics URL"),
+    "pages without a time": ({"metrics.txt": PAGE}, LATE, "carries no time", "metrics.txt: 2 lines", "# scrape_unix_ms"),
     "a benchmark of nothing": ({"client.json": json.dumps(NONE_SENT)}, {}, "sent no request", "client.json", "run it again"),
     "a sweep of nothing": (LEVELS, {}, "sent no request", "c1.json, c4.json, c8.json", "run it again"),
     "after everything": ({"metrics.txt": TIMED}, LATE, "time asked for", "2026-01-01 00:00:15 UTC", "Leave out --since"),
@@ -64,25 +65,37 @@ def test_the_verdict_says_what_was_given_why_it_cannot_be_judged_and_what_to_do(
 def test_a_report_of_nothing_has_the_same_sentence(tmp_path):
     (tmp_path / "metrics.txt").write_text(PAGE)
 
-    made = analysis.analyze([tmp_path / "metrics.txt"], tmp_path / "out", Run("run"))
+    made = analysis.analyze([tmp_path / "metrics.txt"], tmp_path / "out", Run("run", **LATE))
 
     for file in (publish.REPORT, publish.TICKET):
         assert "What was given carries no time" in (made.out / file).read_text()
 
 
-def test_one_page_alone_is_told_as_the_instant_that_it_is(tmp_path):
+@pytest.mark.parametrize(
+    ("stamp", "instant", "window", "remedy"),
+    [
+        ("# scrape_unix_ms 1767225600000\n", "the one instant seen", "00:00:00 UTC, severity", "Two samples at least"),
+        (
+            "",
+            "the one instant seen, whose time is not known",
+            "Severity",
+            "Scrape /metrics again in a minute and give both pages",
+        ),
+    ],
+)
+def test_one_page_alone_is_told_as_the_instant_that_it_is(tmp_path, stamp, instant, window, remedy):
     load = {"num_requests_waiting": 9.0, "kv_cache_usage_perc": 0.99}
     page = PAGE + "".join(f'vllm:{name}{{engine="0",model_name="m"}} {value}\n' for name, value in load.items())
-    (tmp_path / "metrics.txt").write_text(f"# scrape_unix_ms 1767225600000\n{page}")
+    (tmp_path / "metrics.txt").write_text(f"{stamp}{page}")
 
     made = analysis.analyze([tmp_path / "metrics.txt"], tmp_path / "out", Run("run"))
 
     screen, ticket = digest.text(made.database), (made.out / publish.TICKET).read_text()
     for told in (screen, ticket):
-        assert "At the one instant seen, 9 requests waited for room in the KV pool" in " ".join(told.split())
+        assert f"At {instant}, 9 requests waited for room in the KV pool" in " ".join(told.split())
         assert "The engine has counted 12 preemptions since it started." in told
-        assert "Two samples at least" in told
+        assert remedy in told.replace("\n    ", " ")
         assert "15 s" not in told.replace("every 15 s or less", "")
     assert "| With a queue | not known |" in ticket
     assert "Who paid" not in screen
-    assert "00:00:00 UTC, severity 43 of 100, confidence 45 %" in ticket
+    assert f"{window} 43 of 100, confidence 45 %" in ticket

@@ -1,0 +1,106 @@
+"""Metrics pages without a time: each tells its instant, and their counters what lies between them; a time is never made up."""
+
+from dataclasses import replace
+
+import pytest
+
+PAGE = """
+    source  engine  name                                     value
+    {name}  0       vllm:num_requests_running                {running}
+    {name}  0       vllm:num_requests_waiting                {waiting}
+    {name}  0       vllm:kv_cache_usage_perc                 {usage}
+    {name}  0       vllm:num_preemptions_total               {preemptions}
+    {name}  0       vllm:request_success_total               {finished}
+    {name}  0       vllm:generation_tokens_total             {generated}
+    {name}  0       vllm:request_queue_time_seconds_sum      80
+    {name}  0       vllm:request_queue_time_seconds_count    20
+    {name}  0       process_start_time_seconds               {started}
+"""
+USUAL = {"running": 12, "waiting": 0, "usage": 0.5, "preemptions": 7, "finished": 20, "generated": 900, "started": 1767225600}
+
+
+def pages(*each):
+    """Rows of `raw.metric_samples` of pages, each what it says beside the usual."""
+    texts = [PAGE.format(**{**USUAL, "name": "page", **said}).strip().splitlines() for said in each]
+    return "\n".join([texts[0][0], *(line for text in texts for line in text[1:])])
+
+
+def verdicts(sql, *each):
+    sql.given("raw.sources", "source  format\npage  prometheus_text\nother  prometheus_text")
+    sql.given("raw.metric_samples", pages(*each))
+    return sql.rows("advice.verdicts").dicts()
+
+
+def test_one_page_tells_its_instant_and_what_was_counted_by_then(sql):
+    [row] = verdicts(sql, {"waiting": 4, "usage": 0.99})
+    assert (row["verdict"], row["window_start"], row["window_end"], row["peak_at"]) == ("queue_kv_capacity", None, None, None)
+    assert (row["severity"], float(row["confidence"])) == (25, 0.45)
+    assert row["summary"] == (
+        "At the one instant seen, whose time is not known, 4 requests waited for room in the KV pool, beside 12 running."
+    )
+    assert row["evidence"] == [
+        "KV usage was 99 %.",
+        "The engine has counted 7 preemptions since it started (2026-01-01 00:00:00 UTC), while 20 requests finished.",
+        "Since it started requests waited 4.0 s each before their first run, on average.",
+    ]
+    assert row["evidence_against"][0].startswith("One sample is one instant")
+    assert row["missing"][0].startswith("Scrape /metrics again in a minute and give both pages")
+    assert [(each["engine"], each["first_seen_at"]) for each in sql.rows("marts.engines").dicts()] == [("0", None)]
+    assert sql.rows("marts.timeline").dicts() == []
+    assert [each["count_best"] for each in sql.rows("marts.preemptions").dicts()] == [None]
+    [fault] = [each for each in sql.rows("marts.data_quality").dicts() if each["source"] == "page"]
+    assert (fault["flag"], fault["severity"]) == ("no_clock", "warning")
+    assert sql.rows("advice.recommendations").dicts() == []
+
+
+@pytest.mark.parametrize(("running", "told"), [(12, "nobody waited"), (0, "the engine was idle")])
+def test_a_page_on_which_nobody_waits_says_so(sql, running, told):
+    [row] = verdicts(sql, {"running": running})
+    assert (row["verdict"], row["severity"]) == ("healthy", 0)
+    assert row["summary"] == f"At the one instant seen, whose time is not known, {told}."
+
+
+@pytest.mark.parametrize(
+    ("second", "counted", "primary"),
+    [
+        # of one life, whichever file comes first
+        ({"preemptions": 17, "finished": 30, "generated": 1900}, 10, "preemption"),
+        ({"preemptions": 2, "finished": 10, "generated": 100}, 5, "preemption"),
+        # of two lives, of a life that nobody names, or of two servers: a difference counts nothing
+        ({"preemptions": 17, "finished": 30, "generated": 1900, "started": 1767225700}, None, "healthy"),
+        ({"preemptions": 17, "finished": 30, "generated": 1900, "started": "NaN"}, None, "healthy"),
+        ({"preemptions": 2, "finished": 30, "generated": 1900}, None, "healthy"),
+    ],
+)
+def test_counters_tell_what_lies_between_two_pages_of_one_life(sql, second, counted, primary):
+    rows = verdicts(sql, {}, {"name": "other", **second})
+    assert [each["count_best"] for each in sql.rows("marts.preemptions").dicts()] == [counted]
+    assert rows[0]["verdict"] == primary
+    assert {row["window_start"] for row in rows} == {None}
+
+
+@pytest.mark.parametrize(
+    ("last", "counted"), [({"preemptions": 9, "generated": 950}, 2), ({"preemptions": 9, "generated": 50}, None)]
+)
+def test_pages_in_one_file_are_in_its_order(sql, last, counted):
+    """One that counts less than the page before it is of another life, be its preemptions as they may."""
+    verdicts(sql, {"started": "NaN"}, {"started": "NaN", **last})
+    assert [row["page"] for row in sql.rows("core.untimed_pages").dicts()] == [1, 2]
+    assert [each["count_best"] for each in sql.rows("marts.preemptions").dicts()] == [counted]
+
+
+def test_a_page_says_nothing_of_a_window_that_was_asked_for(sql):
+    sql.run = replace(sql.run, since="2026-01-01T12:00:00Z")
+    [row] = verdicts(sql, {"waiting": 4})
+    assert row["verdict"] == "insufficient_evidence"
+
+
+def test_a_scrape_with_a_time_is_used_alone(sql):
+    timed = pages({"name": "other"}).splitlines()
+    sql.given("raw.sources", "source  format\npage  prometheus_text\nother  prometheus_text")
+    header = f"{timed[0]}  at_utc"
+    rows = [f"{line}  12:00:00" for line in timed[1:]] + [f"{line}  -" for line in pages({"waiting": 9}).splitlines()[1:]]
+    sql.given("raw.metric_samples", "\n".join([header, *rows]))
+    assert sql.rows("core.untimed_pages").dicts() == []
+    [row] = sql.rows("advice.verdicts").dicts()
+    assert row["summary"] == "At the one instant seen, nobody waited."
