@@ -70,7 +70,7 @@ def run(  # noqa: PLR0913 - each by its name
         report.made += verdicts(config, day, [each.engine for each in outcomes if each.status == daily.MADE])
         report.alerts += alerts(config, day, [engine.name for engine in engines])
         if day not in again:
-            gone = daily.missing(config, outcomes, groups)
+            gone = daily.missing(config, day, outcomes, groups)
             report.alerts += [f"{day}  {group}  {daily.MISSING}: {how}" for group, how in gone]
     fleet_day.reduce_from(config, min(days), then=fleet_report.publish, tell=tell)
     report.dropped = retention.drop_old(config, config.day_of(datetime.now(UTC)))

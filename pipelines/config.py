@@ -21,6 +21,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,8 @@ class Thresholds:
 class EngineSettings:
     """`[[engines]]`: one engine, or with `{engine}` in its paths a fleet of them.
 
-    `selector` says which series of the server are the engine's: label matchers, such as `pod="{engine}"`.
+    `selector` says which series of the server are the engine's: label matchers, such as `pod="{engine}"`. Engines of a fleet that
+    are no more are `retired`, by name or glob.
     """
 
     paths: tuple[str, ...] = ()
@@ -81,6 +83,11 @@ class EngineSettings:
     gpu_cost: float | None = None
     prometheus: str | None = None
     selector: str | None = None
+    retired: tuple[str, ...] = ()
+
+    def has_retired(self, engine: str) -> bool:
+        """Whether an engine of these paths is no more, so that nothing of it is missed."""
+        return any(fnmatchcase(engine, each) for each in self.retired)
 
 
 @dataclass(frozen=True)
@@ -223,6 +230,10 @@ class _Reader:
         captures = all("engine" in patterns.words(path) for path in engine.paths)
         if not engine.name and not (engine.paths and captures):
             raise self._wrong("paths", where, f"{name} has no name; give it one, or put {{engine}} into each of its paths")
+        if engine.name and engine.retired:
+            raise self._wrong(
+                "retired", where, f"{name}.retired is for engines that paths name; take `{engine.name}` out instead"
+            )
         if not re.fullmatch(r"\w+", engine.group, re.ASCII):  # it becomes a part of the names in Dagster
             raise self._wrong("group", where, f"{name}.group is `{engine.group}`; use letters, digits and _ only")
         if engine.timezone is not None:
@@ -286,7 +297,7 @@ def _is_text(value: object) -> bool:
 
 # how a field's type begins -> whether a value is one, how it is kept, and what it should have been
 _KINDS: tuple[tuple[str, Callable[[Any], bool], Callable[[Any], Any], str], ...] = (
-    ("tuple", lambda value: isinstance(value, list) and all(map(_is_text, value)), tuple, 'a list of paths: ["logs/*.log"]'),
+    ("tuple", lambda value: isinstance(value, list) and all(map(_is_text, value)), tuple, 'a list of texts: ["logs/*.log"]'),
     ("Mapping", lambda value: isinstance(value, dict) and all(map(_is_text, value.values())), dict, 'texts: { model = "llama" }'),
     (
         "date",

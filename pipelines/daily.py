@@ -8,9 +8,9 @@ are those of its manifest is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 
 from parsers import InputError
 from pipelines import analysis, day_inputs, fetched
-from pipelines.config import Config, Engine
+from pipelines.config import Config, Engine, EngineSettings
 from pipelines.contents import Contents, source_hash
 from pipelines.day_inputs import Window
 from pipelines.duck import connect, literal
 from pipelines.lake import Lake
 from pipelines.models import Run
-from pipelines.partition import Manifest, publish, read_manifest
+from pipelines.partition import Manifest, days, publish, read_manifest, seen
 from pipelines.publish import published
 
 Tell = Callable[[str], object]
@@ -80,7 +80,8 @@ def analyze_day(config: Config, engine: Engine, day: date, *, fresh: bool = Fals
         return Outcome(engine.name, day, EMPTY, None, day_inputs.lack(engine, day, contents))
     found = day_inputs.pieces(roles, contents, window)
     tell(f"{engine.name} on {day}: {len(found)} inputs")
-    manifest = Manifest(day.isoformat(), engine.name, code_version(), parameters, tuple(piece.used for piece in found))
+    used, found_in = tuple(piece.used for piece in found), None if settings.name else engine.group
+    manifest = Manifest(day.isoformat(), engine.name, code_version(), parameters, used, found_in)
     with store.workplace() as folder, TemporaryDirectory(prefix="kvpressure-") as work:
         run = Run(
             engine.name,
@@ -108,22 +109,45 @@ def analyze_all(
     return outcomes, faults
 
 
-def missing(config: Config, outcomes: Iterable[Outcome], groups: Collection[str]) -> list[tuple[str, str]]:
+def missing(config: Config, day: date, outcomes: Iterable[Outcome], groups: Collection[str]) -> list[tuple[str, str]]:
     """What breaks MISSING: the group, and in one sentence which of its engines have no input, what was looked for and what to do.
 
-    Of the groups given, those entries are named too whose paths are to name the engines and match nothing at all.
+    Of the groups given, engines are missed too that only their files name and that have none left, and those entries whose paths
+    are to name the engines and match nothing at all.
     """
     lacking: dict[tuple[str, str], list[str]] = {}
     for each in outcomes:
-        if each.status == EMPTY:
-            lacking.setdefault((config.engine(each.engine).group, each.lack), []).append(each.engine)
-    found = [(group, f"{_named(names)}: {lack}") for (group, lack), names in lacking.items()]
+        engine = config.engine(each.engine)
+        if each.status == EMPTY and not engine.settings.has_retired(engine.name):
+            lacking.setdefault((engine.group, each.lack), []).append(each.engine)
     known = [engine.settings for engine in config.fleet()]
+    for entry, name, lack in _vanished(config, day):
+        if entry.group in groups:
+            lacking.setdefault((entry.group, lack), []).append(name)
+            known.append(entry)
+    found = [(group, f"{_named(names)}: {lack}") for (group, lack), names in lacking.items()]
     return found + [
         (entry.group, f"no file matches {', '.join(entry.paths)}, which is to name the engines; check the paths in {config.path}")
         for entry in config.engines
         if entry.group in groups and entry not in known
     ]
+
+
+def _vanished(config: Config, day: date) -> Iterator[tuple[EngineSettings, str, str]]:
+    """Engines that no file names any more and the lake has of the days before, as far back as files are waited for.
+
+    Each with the entry in whose paths it was found, and why it is missed. One whose name the configuration had is missed no
+    longer once it is taken out there.
+    """
+    store, within = config.store, timedelta(days=config.lake.late_days)
+    last = {name: each for each in days(store) if day - within <= each < day for name in seen(store, each)}
+    for name in sorted(last.keys() - {each.name for each in config.fleet()} - set(seen(store, day))):
+        told = read_manifest(store, name, last[name])
+        entries = [each for each in config.engines if told and not each.name and each.group == told.found_in]
+        if entries and not any(each.has_retired(name) for each in entries):
+            paths = ", ".join(path for each in entries for path in each.paths)
+            was = f"no file of {paths} names it any more, and the lake has it until {last[name]}"
+            yield entries[0], name, f"{was}; check that its data still arrives, or add its name to `retired` in {config.path}"
 
 
 def _named(names: Sequence[str]) -> str:

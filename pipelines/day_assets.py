@@ -68,7 +68,7 @@ def group_assets(config: Config, group: str) -> dg.AssetsDefinition:
             raise dg.RetryRequested(max_retries=1, seconds_to_wait=RETRY.delay)  # a server may only be starting
         context.log.info("%s: %s", day, ", ".join(f"{each.engine} {each.status}" for each in outcomes))
         names = [each.engine for each in outcomes if each.manifest]
-        gone = [how for _, how in daily.missing(config, outcomes, (group,))]
+        gone = [how for _, how in daily.missing(config, day, outcomes, (group,))]
         yield _missing(group, gone, faults, is_told=bool(names))
         with connect() as con:
             if not views(con, config, day, names):  # a group that fails alone: the fleet is made of the others

@@ -58,6 +58,7 @@ class Manifest:
     code: str
     parameters: Mapping[str, object]
     inputs: tuple[Used, ...]
+    found_in: str | None = None  # the group in whose paths its name was found; None where the configuration has the name
     tables: Mapping[str, Made] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
@@ -86,11 +87,15 @@ def read_manifest(store: Store, engine: str, day: date) -> Manifest | None:
     return Manifest(**told)
 
 
+def seen(store: Store, day: date) -> list[str]:
+    """The engines of which a day is there, sorted."""
+    names = store.names(f"days/_done/day={day.isoformat()}/engine=*.json")
+    return sorted(unquote(Path(name).stem.removeprefix("engine=")) for name in names)
+
+
 def manifests(store: Store, day: date) -> dict[str, Manifest]:
     """The manifests of a day by engine, sorted."""
-    names = store.names(f"days/_done/day={day.isoformat()}/engine=*.json")
-    engines = sorted(unquote(Path(name).stem.removeprefix("engine=")) for name in names)
-    told = {engine: read_manifest(store, engine, day) for engine in engines}
+    told = {engine: read_manifest(store, engine, day) for engine in seen(store, day)}
     return {engine: manifest for engine, manifest in told.items() if manifest}
 
 

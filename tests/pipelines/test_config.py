@@ -22,12 +22,15 @@ def config(tmp_path: Path, text: str):
 
 WRONG = {
     LAKE + ENGINE + "gpu_csot = 3\n": r"line 6: engines\[0\]\.gpu_csot is no key; did you mean `gpu_cost`\?",
-    LAKE + ENGINE + '[[engines]]\nname = "b"\npaths = "x"\n': r"line 8: engines\[1\]\.paths is 'x'; it should be a list of paths",
+    LAKE + ENGINE + '[[engines]]\nname = "b"\npaths = "x"\n': r"line 8: engines\[1\]\.paths is 'x'; it should be a list of texts",
     LAKE + '[[engines]]\npaths = ["x"]\n': r"line 4: engines\[0\] has no name; give it one, or put \{engine\} into each",
     LAKE + '[[engines]]\nname = "x"\n': r"line 3: engines\[0\] has neither paths nor prometheus",
     LAKE + ENGINE + 'timezone = "Mars"\n': r"line 6: engines\[0\]\.timezone is `Mars`, no time zone",
     LAKE + ENGINE + 'group = "a b"\n': r"line 6: engines\[0\]\.group is `a b`; use letters, digits and _ only",
     LAKE + ENGINE + "gpu_cost = 0\n": r"line 6: engines\[0\]\.gpu_cost is 0\.0; a price per hour is above 0",
+    LAKE
+    + ENGINE
+    + 'retired = ["chat"]\n': r"line 6: engines\[0\]\.retired is for engines that paths name; take `chat` out instead",
     LAKE + "retention_days = 0\n" + ENGINE: r"line 3: lake\.retention_days is at least 1",
     LAKE + "retention_days = true\n" + ENGINE: r"line 3: lake\.retention_days is True; it should be a whole number",
     LAKE + 'nightly = "00:30"\n' + ENGINE: r"line 3: lake\.nightly is '00:30'; it should be a time without quotes",

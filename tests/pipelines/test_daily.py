@@ -7,6 +7,7 @@ import shutil
 import signal
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import duckdb
 import pyarrow.parquet as pq
@@ -299,6 +300,44 @@ def test_an_engine_without_input_is_an_alert_of_its_group_that_says_what_was_loo
     ]
     assert cli.main(call) == 0
     assert cli.main([*call, "--fail-on", "alert", "--engine", "chat"]) == 0, "what was not asked for is not missed"
+
+
+def fleet(root: Path, retired: str = "[]") -> Config:
+    """A configuration whose engines are those that files name, but for one."""
+    path = root / "kvpressure.toml"
+    path.write_text(
+        '[lake]\nurl = "lake"\n[[engines]]\nname = "named"\npaths = ["named.log"]\ntimezone = "UTC"\ngroup = "fleet"\n'
+        f'[[engines]]\npaths = ["logs/{{engine}}.log"]\ntimezone = "UTC"\ngroup = "fleet"\nretired = {retired}\n'
+    )
+    return load(path)
+
+
+def missed(config: Config, day: date) -> list[str]:
+    alerts = cli_daily.run(config, config.fleet(), [day]).alerts
+    return [alert for alert in alerts if daily.MISSING in alert]
+
+
+def test_an_engine_that_only_its_files_named_is_missed_for_a_week_or_until_it_is_retired(tmp_path):
+    for name in ("named", "logs/chat-0", "logs/chat-1"):
+        write(tmp_path / f"{name}.log", [*log_lines(at("2026-11-20 10:00"), 5), *log_lines(at("2026-11-27 10:00"), 5)])
+    earlier = SECOND - timedelta(days=7)
+    assert missed(fleet(tmp_path), earlier) == []
+    (tmp_path / "logs/chat-1.log").unlink()
+    (tmp_path / "named.log").unlink()
+    assert missed(fleet(tmp_path), earlier) == [], "the lake has that day"
+    named = "named: no file matches named.log; check the paths in the configuration, and that the engine's data still arrives"
+    gone = (
+        f"chat-1: no file of logs/{{engine}}.log names it any more, and the lake has it until {earlier}; "
+        f"check that its data still arrives, or add its name to `retired` in {tmp_path}/kvpressure.toml"
+    )
+    alert = f"{SECOND}  fleet  every_engine_is_there: "
+    assert missed(fleet(tmp_path), SECOND) == [alert + named, alert + gone]
+    for retired in ('["chat-1"]', '["chat-*"]'):
+        assert missed(fleet(tmp_path, retired), SECOND) == [alert + named]
+    later = SECOND + timedelta(days=1)
+    assert not any("chat-1" in each for each in missed(fleet(tmp_path), later)), "nobody waits for its files any longer"
+    assert any("chat-0: what matches logs/{engine}.log" in each for each in missed(fleet(tmp_path), later))
+    assert len(missed(fleet(tmp_path, '["*"]'), later)) == 1, "of engines that come and go, only the one that is named is missed"
 
 
 def test_a_log_cut_inside_its_gzip_makes_its_day_and_the_whole_copy_takes_its_place(tmp_path):
