@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import polars as pl
 
@@ -74,25 +75,28 @@ def read_logs(logs: pl.DataFrame, witnesses: Witnesses, run: Run) -> dict[str, R
     }
 
 
-def _read_log(log: Mapping[str, datetime | float | bool | None], witnesses: Witnesses, run: Run) -> Reading:
+def _read_log(log: Mapping[str, Any], witnesses: Witnesses, run: Run) -> Reading:
     """Zone and year of one log: as given, by its requests, by its load, by where it overlaps at all; else assumed."""
-    stamps = pl.Series([log["first_local"], log["last_local"]], dtype=pl.Datetime("us"))
+    ends = ("first_local", "last_undated", "first_dated", "last_local")  # without a year, then with one, each in order
+    stamps = pl.Series([log[end] for end in ends if log[end] is not None], dtype=pl.Datetime("us"))
     windows = witnesses.windows()
     zones = known_zone(run.timezone) if run.timezone else ZONES
-    options = [
-        Reading(zone, year, None, "")
-        for year in _years(log, stamps, windows, witnesses.dates, run)
-        for zone in distinct_zones(zones, stamps[0], year)
-    ]
-    resolution_s = resolution(pl.Series([stamp.microsecond / 1e6 for stamp in stamps if stamp]))
-    given = f"zone as given ({run.timezone}), year" if run.timezone else "zone and year"
+    years, whence = _years(log, windows, witnesses.dates, run)
+    options = [Reading(zone, year, None, "") for year in years for zone in distinct_zones(zones, stamps[0], year)]
+    resolution_s = resolution(pl.Series([stamp.microsecond / 1e6 for stamp in stamps]))
+
+    def told(how: str) -> str:
+        """What told the zone, where it was not given, and the year, where the stamps lack it."""
+        if run.timezone:
+            return f"zone as given ({run.timezone})" + ("" if years == [None] else f", year {how}")
+        return f"zone{'' if years == [None] else ' and year'} {how}"
 
     if (seen := witnesses.seen_elsewhere(str(log["source"]))).height:
         # both stamps of an arrival differ by the flooring and the two hosts' clocks; a wrong zone is off by a quarter of an hour
         late = {option: abs(float((absolute(seen["at_local"], option) - seen["seen_s"]).median() or 0.0)) for option in options}  # type: ignore[arg-type]
         best = min(options, key=lambda option: late[option])
         if late[best] <= SAME_CLOCK_S:
-            return Reading(best.zone, best.base_year, max(resolution_s, late[best]), f"{given} from {seen.height} request lines")
+            return replace(best, error_s=max(resolution_s, late[best]), method=told(f"from {seen.height} request lines"))
 
     overlaps = {option: _overlap(absolute(stamps, option).to_list(), windows) for option in options}
     possible = [option for option in options if overlaps[option] > 0.0]
@@ -100,58 +104,47 @@ def _read_log(log: Mapping[str, datetime | float | bool | None], witnesses: Witn
     likeness = {option: value for option, value in alike.items() if value is not None}
     ranked = sorted(likeness, key=lambda option: -likeness[option])
     if ranked and likeness[ranked[0]] >= 0.5 and (len(ranked) == 1 or likeness[ranked[1]] <= 0.8 * likeness[ranked[0]]):
-        return Reading(
-            ranked[0].zone,
-            ranked[0].base_year,
-            resolution_s + 1.0,
-            f"{given} from the running requests it shares with the metrics",
-        )
+        method = told("from the running requests it shares with the metrics")
+        return replace(ranked[0], error_s=resolution_s + 1.0, method=method)
     if len(possible) == 1:
-        return Reading(
-            possible[0].zone, possible[0].base_year, resolution_s, f"{given}: the only one in which it meets the other sources"
-        )
+        return replace(possible[0], error_s=resolution_s, method=told("from the only way in which it meets the other sources"))
     if run.timezone:
         best = max(options, key=lambda option: overlaps[option])
-        return Reading(
-            best.zone, best.base_year, resolution_s, f"zone as given ({run.timezone}), year nearest to the other sources"
-        )
+        return replace(best, error_s=resolution_s, method=told(f"{'nearest to' if windows else 'from'} {whence}"))
     if possible:
         widest = max(overlaps[option] for option in possible)
         best = next((option for option in possible if overlaps[option] >= 0.9 * widest), possible[0])
-        return Reading(best.zone, best.base_year, None, f"assumed {best.zone}: {len(possible)} zones fit, nothing tells which")
-    whence = (
-        "the other sources"
-        if windows
-        else "the benchmark's date"
-        if _dates_known(witnesses.dates)
-        else "the window"
-        if _asked_for(run)
-        else "today's date"
-    )
-    return Reading("UTC", options[0].base_year, None, f"assumed UTC, year from {whence}")
-
-
-def _dates_known(dates: pl.DataFrame) -> bool:
-    return dates["date_local"].drop_nulls().len() > 0
+        return replace(best, method=f"assumed {best.zone}: {len(possible)} zones fit, nothing tells which")
+    return Reading("UTC", years[0], None, "assumed UTC" + ("" if years == [None] else f", year from {whence}"))
 
 
 def _years(
-    log: Mapping[str, object], stamps: pl.Series, windows: Sequence[tuple[float, float]], dates: pl.DataFrame, run: Run
-) -> Sequence[int | None]:
-    """Years that may stand for the placeholder, likeliest first; [None] where the stamps have their own."""
-    first, last = stamps[0], stamps[1]
-    if first.year >= PLACEHOLDER_YEAR + 10:
-        return [None]
+    log: Mapping[str, Any], windows: Sequence[tuple[float, float]], dates: pl.DataFrame, run: Run
+) -> tuple[Sequence[int | None], str]:
+    """Years that may stand for the placeholder, likeliest first, and what says so; [None] where all stamps have their own."""
+    last = log["last_undated"]
+    if last is None:
+        return [None], "its own stamps"
+    if log["first_dated"] is not None:  # some of its lines have a year, others not
+        return _nearest(log, [log["first_dated"], log["last_local"]])[:1], "its own stamps"
     reference = [datetime.fromtimestamp(edge, UTC).replace(tzinfo=None) for window in windows for edge in window]
-    reference = reference or dates["date_local"].drop_nulls().to_list() or _asked_for(run)
-    span = range(-5, 2)
-    if reference:
-        middle = sorted(reference)[len(reference) // 2]
-        near = [middle.year + step for step in span if not log["has_leap_day"] or is_leap(middle.year + step)]
-        return sorted(near, key=lambda year: abs((in_year(first, year) - middle).total_seconds()))[:2]
+    for moments, whence in (
+        (reference, "the other sources"),
+        (dates["date_local"].drop_nulls().to_list(), "the benchmark's date"),
+        (_asked_for(run), "the window"),
+    ):
+        if moments:
+            return _nearest(log, moments)[:2], whence
     now = datetime.now(UTC).replace(tzinfo=None)
     past = [now.year + step for step in range(1, -9, -1) if not log["has_leap_day"] or is_leap(now.year + step)]
-    return [next(year for year in past if in_year(last, year) <= now)]
+    return [next(year for year in past if in_year(last, year) <= now)], "today's date"
+
+
+def _nearest(log: Mapping[str, Any], moments: Sequence[datetime]) -> list[int]:
+    """Years that may stand for the placeholder, the one nearest to the middle of the moments first."""
+    middle = sorted(moments)[len(moments) // 2]
+    years = [middle.year + step for step in range(-5, 2) if not log["has_leap_day"] or is_leap(middle.year + step)]
+    return sorted(years, key=lambda year: abs((in_year(log["first_local"], year) - middle).total_seconds()))
 
 
 def _asked_for(run: Run) -> list[datetime]:
@@ -161,9 +154,10 @@ def _asked_for(run: Run) -> list[datetime]:
 
 def _overlap(edges: Sequence[float | None], windows: Sequence[tuple[float, float]]) -> float:
     """Seconds for which first to last meets the widest overlapping window; a meeting in one instant counts as a little."""
-    first, last = edges
-    if first is None or last is None:
+    known = [edge for edge in edges if edge is not None]
+    if len(known) < len(edges):
         return 0.0
+    first, last = min(known), max(known)
     return max((min(last + 1, end) - max(first, begin) + 1e-6 for begin, end in windows), default=0.0)
 
 

@@ -6,6 +6,8 @@
 -- column: last_utc       | Latest absolute time in it.
 -- column: first_local    | Earliest zone-less stamp; its year is the parser's placeholder where the input has none.
 -- column: last_local     | Latest zone-less stamp.
+-- column: first_dated    | Earliest of them that has a year of its own; NULL where none has.
+-- column: last_undated   | Latest of them that has none; NULL where each has one.
 -- column: local_ahead_s  | Median of stamp minus absolute time over the rows that carry both; NULL where none does.
 -- column: has_untimed    | Whether it has rows with neither (a metrics page saved without its time).
 -- column: has_leap_day   | Whether a stamp lies on 29 February: then its year is a leap year.
@@ -45,6 +47,8 @@ select
     max(at_utc) as last_utc,
     min(at_local) as first_local,
     max(at_local) as last_local,
+    min(at_local) filter (where year(at_local) >= 2010) as first_dated,
+    max(at_local) filter (where year(at_local) < 2010) as last_undated,
     median(epoch(at_local) - epoch(at_utc)) as local_ahead_s,
     bool_or(at_utc is null and at_local is null) as has_untimed,
     coalesce(bool_or(month(at_local) = 2 and day(at_local) = 29), false) as has_leap_day,

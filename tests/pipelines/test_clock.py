@@ -242,6 +242,25 @@ def test_a_log_alone_is_taken_as_utc_and_says_so():
     assert told["base_year"] <= datetime.now(UTC).year
 
 
+@pytest.mark.parametrize(("zone", "method"), [(None, "assumed UTC"), ("Etc/GMT-2", "zone as given (Etc/GMT-2)")])
+def test_stamps_that_have_a_year_take_none_from_anywhere(zone, method):
+    world = World()
+    world.add("engine_samples", source="server.log", line=1, at_local=world.local(world.start, has_year=True), running=1)
+    told = world.clocks(Run("test", timezone=zone))["server.log"]
+    assert (told["base_year"], told["method"]) == (None, method)
+
+
+@pytest.mark.parametrize("dated_s", [-3600, 3600])
+def test_lines_without_a_year_are_of_the_year_that_other_lines_of_the_log_have(dated_s):
+    """A log of two writers, of which one stamps its lines with a year: an earlier line, or a later one; or behind New Year's Eve."""
+    for start in (datetime(2021, 6, 1, 12, 0, tzinfo=UTC), datetime(2021, 12, 31, 23, 59, 30, tzinfo=UTC)):
+        world = World(start=start).log()
+        at = world.local(world.start + timedelta(seconds=dated_s), has_year=True)
+        world.add("engine_samples", source="server.log", line=0, at_local=at, running=1)
+        told = world.clocks()["server.log"]
+        assert (told["base_year"], told["method"]) == (2021, "assumed UTC, year from its own stamps")
+
+
 def test_a_log_beside_a_result_takes_its_year_and_the_result_stands_right_beside_it():
     world = World(start=datetime(2024, 5, 5, 10, 0, tzinfo=UTC)).client().log()
     told = world.clocks()
