@@ -10,7 +10,6 @@ from typing import Any
 
 import polars as pl
 
-from parsers.columns import PLACEHOLDER_YEAR
 from pipelines.clock.origins import DATE_ERROR_S, Origin
 from pipelines.clock.sightings import FEW, Rises, tagged
 from pipelines.clock.stamps import ZONES, Reading, absolute, distinct_zones, in_year, is_leap, known_zone, resolution

@@ -252,7 +252,7 @@ def test_stamps_that_have_a_year_take_none_from_anywhere(zone, method):
 
 @pytest.mark.parametrize("dated_s", [-3600, 3600])
 def test_lines_without_a_year_are_of_the_year_that_other_lines_of_the_log_have(dated_s):
-    """A log of two writers, of which one stamps its lines with a year: an earlier line, or a later one; or behind New Year's Eve."""
+    """Of two writers one stamps its lines with a year: an earlier line or a later one, also behind New Year's Eve."""
     for start in (datetime(2021, 6, 1, 12, 0, tzinfo=UTC), datetime(2021, 12, 31, 23, 59, 30, tzinfo=UTC)):
         world = World(start=start).log()
         at = world.local(world.start + timedelta(seconds=dated_s), has_year=True)
