@@ -6,6 +6,7 @@ This is the registry. A format is one module with a `FORMAT`; it is named in `FO
 
 from __future__ import annotations
 
+import codecs
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -157,8 +158,8 @@ def _likeness(head: bytes) -> str:
     first = next(iter(head.splitlines()), b"")[:60].decode("utf-8", "replace")
     if start.startswith((b"<!doctype", b"<html")):
         return f'an HTML page (line 1: "{first.partition(">")[0]}>"); was the proxy\'s login or error page saved?'
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "text in UTF-16, as PowerShell's `>` writes it; save it as UTF-8"
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "text in UTF-32; recode it (iconv -f UTF-32 -t UTF-8 FILE > FILE.utf8)"
     if head.startswith(b"\x89PNG"):
         return "a PNG picture, not something an engine wrote"
     if b"\0" in head:

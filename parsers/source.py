@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from parsers.columns import schema
+from parsers.encodings import as_utf8
 
 HEAD_BYTES = 64 * 1024
 ZSTD_STEPS = (256, 16 * 1024)  # compressed bytes taken at a time; a byte can become 32 KiB, and hardly ever becomes 64
@@ -60,7 +61,7 @@ class Source:
         return "zstd" if magic.startswith(ZSTD_MAGIC) else None
 
     def open(self, *, has_lines: bool = True) -> io.BufferedReader:
-        """The file's content, decompressed, without the NULs that a rotation leaves in front of a log.
+        """The file's content, decompressed, recoded from UTF-16, and without the NULs that a rotation leaves in front of a log.
 
         A stream cut in the middle raises InputError on the read that meets the cut, and so does a line beyond LONGEST_LINE
         where there are lines: a document may be one, and whoever reads it as a whole minds its size.
@@ -71,7 +72,7 @@ class Source:
             size = self.path.stat().st_size
             stream = gzip.GzipFile(fileobj=raw) if compression == "gzip" else _ZstdFile(raw)  # type: ignore[arg-type]
             raw = _Guarded(stream, self.name, max(UNCHECKED_GROWTH, MOST_GROWTH * size), raw)
-        return io.BufferedReader(_Bounded(raw, self.name, LONGEST_LINE if has_lines else math.inf), 1 << 20)
+        return io.BufferedReader(_Bounded(as_utf8(raw), self.name, LONGEST_LINE if has_lines else math.inf), 1 << 20)
 
     def head(self) -> bytes:
         """The first 64 KiB of the content: what a detector may look at. InputError where the file is empty or broken there."""

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsers import Account, InputError, Sink, Source, UnrecognisedFormat, detect, parse
+from parsers.encodings import as_utf8
 from parsers.json_text import decode_line
 from parsers.source import HEAD_BYTES, lines_of
 
@@ -198,3 +199,44 @@ def test_a_text_that_comes_as_a_dictionary_is_stored_as_one_and_takes_plain_text
     table = pq.read_table(tmp_path / "metric_samples.parquet")
     assert pa.types.is_dictionary(table.schema.field("name").type)
     assert table.column("name").to_pylist() == ["a", "a", "b"]
+
+
+LOG = "INFO 11-29 13:12:06 [loggers.py:259] Engine 000: GPU KV cache usage: 92.1%, über 一 🜂\r\n" * 3000
+
+
+@pytest.mark.parametrize("packed", [bytes, gzip.compress, zstandard.ZstdCompressor().compress], ids=["plain", "gzip", "zstd"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_text_in_utf_16_is_read_as_the_text_that_it_is(tmp_path, encoding, packed):
+    """As PowerShell's `>` writes it; without the mark of its byte order, as after a cut in front, it is told by its NULs."""
+    with given_file(tmp_path, packed(LOG.encode(encoding)), "server.log").open() as stream:
+        assert stream.read() == LOG.encode()
+
+
+def test_utf_16_that_ends_within_a_character_is_read_up_to_it(tmp_path):
+    source = given_file(tmp_path, LOG.encode("utf-16")[:-1])
+    with source.open() as stream:
+        assert stream.read().decode() == LOG[:-1] + "\ufffd"
+
+
+@given(st.one_of(st.binary(), st.text().map(str.encode), st.text(st.characters(codec="ascii"), min_size=40).map(str.encode)))
+def test_what_is_not_utf_16_goes_through_as_it_is(content):
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return
+    with as_utf8(io.BytesIO(content)) as stream:  # type: ignore[arg-type]
+        assert stream.read() == content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"".join(number.to_bytes(2, "little") for number in range(2000)),
+        b"".join(number.to_bytes(4, "little") for number in range(32, 127)) * 9,
+        b"\0" * 3000 + b"INFO a log behind what a rotation left" * 40,
+        "INFO in four bytes each".encode("utf-32") * 9,
+        b"I\0N\0F\0O\0",
+    ],
+    ids=["small integers", "integers of four bytes", "a sparse log", "UTF-32", "too little to tell"],
+)
+def test_nul_bytes_alone_make_no_text_of_a_file(content):
+    with as_utf8(io.BytesIO(content)) as stream:  # type: ignore[arg-type]
+        assert stream.read() == content

@@ -119,7 +119,7 @@ BROKEN = {
     "a result cut in the middle": (gzip.decompress((SAMPLE / "client-calm.json.gz").read_bytes())[:5000], ""),
     "an answer cut in the middle": (gzip.decompress((SAMPLE / "prometheus.json.gz").read_bytes())[:50000], ""),
     "a login page saved as metrics": (b"<!DOCTYPE html>\n<html><body>Sign in</body></html>\n", "HTML"),
-    "a log that PowerShell wrote": (LOG.decode().encode("utf-16"), "UTF-16"),
+    "a log in UTF-32": (LOG.decode().encode("utf-32"), "iconv -f UTF-32"),
     "a log of something else": (b"Nov 29 12:00:00 host sshd[1]: Accepted publickey for root\n" * 50, "no line of an engine log"),
 }
 READ_IN_PART = ("a log cut inside its gzip", "an answer cut in the middle")  # of these, what comes before the cut is used
