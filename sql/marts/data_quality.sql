@@ -74,6 +74,16 @@ servers as (
     where source in (select source from raw.engine_samples)
 ),
 
+repeats as (
+    select
+        source,
+        'lines_repeated' as flag,
+        'warning' as severity,
+        last_line - first_line + 1 as count,
+        format('Its lines {:,} to {:,} are in {}, too; they are counted once.', first_line, last_line, copy_of) as detail,
+    from staging.repeated_lines
+),
+
 resets as (
     select
         engine as source,
@@ -359,6 +369,8 @@ from (
     from clocks
     union all by name
     from servers
+    union all by name
+    from repeats
     union all by name
     from resets
     union all by name

@@ -24,5 +24,8 @@ left join staging.input_servers using (source)
 left join staging.engine_names
     on engine_names.instance is not distinct from coalesce(events.instance, input_servers.instance)
     and engine_names.label is not distinct from events.engine
+anti join staging.repeated_lines as copies
+    on copies.source = events.source
+    and events.line between copies.first_line and copies.last_line
 where within_window(absolute_time(events.at_utc, events.at_local, clocks.zone, clocks.base_year))
 order by events.source, events.line, events.event

@@ -54,5 +54,8 @@ left join staging.input_servers using (source)
 left join staging.engine_names
     on engine_names.instance is not distinct from coalesce(samples.instance, input_servers.instance)
     and engine_names.label is not distinct from samples.engine
+anti join staging.repeated_lines as copies
+    on copies.source = samples.source
+    and samples.line between copies.first_line and copies.last_line
 where within_window(absolute_time(samples.at_utc, samples.at_local, clocks.zone, clocks.base_year))
 order by engine, sampled_at, source, line

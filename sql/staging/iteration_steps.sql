@@ -30,5 +30,8 @@ left join staging.input_servers using (source)
 left join staging.engine_names
     on engine_names.instance is not distinct from coalesce(steps.instance, input_servers.instance)
     and engine_names.label is not distinct from steps.engine
+anti join staging.repeated_lines as copies
+    on copies.source = steps.source
+    and steps.line between copies.first_line and copies.last_line
 where within_window(absolute_time(steps.at_utc, steps.at_local, clocks.zone, clocks.base_year))
 order by source, line

@@ -22,5 +22,8 @@ left join staging.input_servers using (source)
 left join staging.engine_names
     on engine_names.instance is not distinct from coalesce(lines.instance, input_servers.instance)
     and engine_names.label is null
+anti join staging.repeated_lines as copies
+    on copies.source = lines.source
+    and lines.line between copies.first_line and copies.last_line
 where within_window(absolute_time(lines.at_utc, lines.at_local, clocks.zone, clocks.base_year))
 order by lines.source, lines.line, lines.request_id, lines.event
