@@ -91,7 +91,7 @@ build/lock/requirements.lock: build/lock/requirements-dev.lock
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.14 found; install one, or say which: make PYTHON=/path/to/python3"; exit 1; }
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/bin/python
 	@echo "installing into $(VENV) (once)"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import date, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pipelines import cli_commands
@@ -32,6 +32,22 @@ class _Parser(argparse.ArgumentParser):
         self.exit(WRONG, f"kvpressure: {message}; see `{self.prog} --help`\n")
 
 
+class _CommandParser(_Parser):
+    """The arguments of one command, options before, between or behind the others: `sql DIR --format csv "select 1"`."""
+
+    _is_intermixing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # pyright: ignore[reportIncompatibleMethodOverride] - of its overloads this is the one called
+        """What argparse makes of them; it asks for this method once more while it sorts them."""
+        if self._is_intermixing:
+            return super().parse_known_args(args, namespace)
+        self._is_intermixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_intermixing = False
+
+
 def build_parser() -> argparse.ArgumentParser:
     """All commands and their arguments."""
     parser = _Parser(
@@ -40,7 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 done, 1 --fail-on tripped, 2 the call or the input was wrong.",
     )
     parser.add_argument("--version", action="version", version=f"kvpressure {version('kvpressure')}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_CommandParser)
 
     _add_analyze(commands)
     _add_parse(commands)
