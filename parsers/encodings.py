@@ -37,26 +37,26 @@ class _Recoded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        if self._is_begun and self._decoder is None:
+        decoder = self._decoder
+        if self._is_begun and decoder is None:
             return self._stream.readinto(buffer) or 0
-        if not self._is_begun:
+        if decoder is None:
             self._is_begun, size = True, self._stream.readinto(buffer) or 0
             begin = bytes(buffer[: min(size, LOOKED_AT)])
             encoding, mark = utf16(begin)
             if encoding is None:
                 return size
-            self._decoder = codecs.getincrementaldecoder(encoding)("replace")
-            self._recoded = self._recode(bytes(buffer[mark:size]))
+            decoder = self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+            self._recoded = self._recode(decoder, bytes(buffer[mark:size]))
         while not self._recoded and not self._is_ended:
-            self._recoded = self._recode(self._stream.read(_READ) or b"")
+            self._recoded = self._recode(decoder, self._stream.read(_READ) or b"")
         part, self._recoded = self._recoded[: len(buffer)], self._recoded[len(buffer) :]
         buffer[: len(part)] = part
         return len(part)
 
-    def _recode(self, data: bytes) -> bytes:
+    def _recode(self, decoder: codecs.IncrementalDecoder, data: bytes) -> bytes:
         self._is_ended = not data
-        assert self._decoder is not None
-        return self._decoder.decode(data, final=not data).encode("utf-8", "replace")
+        return decoder.decode(data, final=not data).encode("utf-8", "replace")
 
     def close(self) -> None:
         self._stream.close()

@@ -224,15 +224,15 @@ def text(asked: Question, told: Answer) -> str:
     parts.append(_check_table(told.what_if))
     if told.after:
         title = ", ".join(f"{name}={value}" for name, value in asked.changes.items())
-        parts += [_change_table(title, told), *(_paragraph(f"Note: {each}.") for each in told.notes)]
+        parts += [_change_table(title, told.before, told.after), *(_paragraph(f"Note: {each}.") for each in told.notes)]
         parts.append(_paragraph(f"What limits: {_limit(told, told.before)} before, {_limit(told, told.after)} after."))
         if asked.target and not asked.sweep:
             is_met = meets(told.after, *asked.target)
             parts.append(_paragraph(f"Target {_target(asked.target)}: {'met' if is_met else 'not met'}."))
     if asked.sweep:
-        parts.append(_curve_table(asked, told))
+        parts.append(_curve_table(asked.sweep[0], told, asked.target))
         if asked.target:
-            parts.append(_paragraph(_found(asked, told)))
+            parts.append(_paragraph(_found(asked.sweep, asked.target, told)))
     return "\n".join(parts)
 
 
@@ -272,12 +272,11 @@ def _check_table(what_if: WhatIf) -> str:
     )
 
 
-def _change_table(title: str, told: Answer) -> str:
-    assert told.after is not None
+def _change_table(title: str, before: Prediction, after: Prediction) -> str:
     rows = []
     for name in FIGURES:
-        before, after = told.before.figures[name], told.after.figures[name]
-        rows.append([name, _value(name, before.best), _value(name, after.best), _interval(name, after)])
+        was, will_be = before.figures[name], after.figures[name]
+        rows.append([name, _value(name, was.best), _value(name, will_be.best), _interval(name, will_be)])
     return (
         textwrap.fill(f"With {title}; before is the run as replayed, too, so that what differs is the change:", COLUMNS)
         + "\n"
@@ -285,12 +284,10 @@ def _change_table(title: str, told: Answer) -> str:
     )
 
 
-def _curve_table(asked: Question, told: Answer) -> str:
-    assert asked.sweep is not None
-    name = asked.sweep[0]
+def _curve_table(name: str, told: Answer, target: tuple[str, float] | None) -> str:
     shown = SWEPT_FIGURES
-    if asked.target and asked.target[0] not in shown:
-        shown = (*shown[:-1], asked.target[0])
+    if target and target[0] not in shown:
+        shown = (*shown[:-1], target[0])
     rows = [
         [str(value), *(_value(figure, each.figures[figure].best) for figure in shown), each.limit or "-"]
         for value, each in told.curve.items()
@@ -299,20 +296,18 @@ def _curve_table(asked: Question, told: Answer) -> str:
     return f"Swept {name}:\n" + aligned(header, rows, numeric=[True] * (len(shown) + 1))
 
 
-def _found(asked: Question, told: Answer) -> str:
-    assert asked.sweep is not None
-    assert asked.target is not None
-    name, low, high = asked.sweep
+def _found(sweep: tuple[str, int, int], target: tuple[str, float], told: Answer) -> str:
+    name, low, high = sweep
     if told.found is None:
-        return f"Target {_target(asked.target)}: not met anywhere from {name}={low} to {high}."
+        return f"Target {_target(target)}: not met anywhere from {name}={low} to {high}."
     best = told.curve[told.found]
     recording = told.what_if.model.recording
     now = recording.model.value_of(recording.scenario, name, recording.facts)
-    figure = best.figures[asked.target[0]]
+    figure = best.figures[target[0]]
     return (
-        f"Target {_target(asked.target)}: the smallest change that meets it is {name}={told.found}"
-        f"{f' (now {now})' if now else ''}, with {asked.target[0]} {_value(asked.target[0], figure.best)} "
-        f"({_interval(asked.target[0], figure)}). Then {_limit(told, best)} limits."
+        f"Target {_target(target)}: the smallest change that meets it is {name}={told.found}"
+        f"{f' (now {now})' if now else ''}, with {target[0]} {_value(target[0], figure.best)} "
+        f"({_interval(target[0], figure)}). Then {_limit(told, best)} limits."
     )
 
 

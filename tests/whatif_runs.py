@@ -35,7 +35,8 @@ def requests(count: int, *, rate: float | None = None, prompt: int = 180, output
 def serve(
     load: list[Request], settings: EngineSettings, concurrency: int | None = None, step_time: StepTime = STEP_TIME
 ) -> Outcome:
-    return settings.replay(step_time, load, concurrency={0: concurrency} if concurrency else None).run()
+    replay = MODELS["vllm" if isinstance(settings, Settings) else "sglang"].replay
+    return replay(settings, step_time, load, concurrency={0: concurrency} if concurrency else None).run()
 
 
 def records(load: list[Request], outcome: Outcome) -> list[Record]:

@@ -68,33 +68,33 @@ class LogTail:
     def _follow(self) -> None:
         """Copy all whole lines there are now, over rotations."""
         while True:
-            if self._file is None and not self._open(self._log):
+            file = self._file or self._open(self._log)
+            if file is None:
                 return
-            is_rotated = self._is_rotated()  # asked before reading on: what is written until then is read, too
-            if not self._copy(with_unfinished=is_rotated) or not is_rotated:
+            is_rotated = self._is_rotated(file)  # asked before reading on: what is written until then is read, too
+            if not self._copy(file, with_unfinished=is_rotated) or not is_rotated:
                 return
             self._leave_file()
 
-    def _open(self, path: Path, at: int = 0) -> bool:
+    def _open(self, path: Path, at: int = 0) -> BinaryIO | None:
         try:
             self._file = path.open("rb")
         except OSError as fault:
             if not self._is_said_missing:
                 self._journal.tell(f"{path}: cannot be opened ({(fault.strerror or str(fault)).lower()}); waiting for it")
             self._is_said_missing = True
-            return False
+            return None
         self._at, self._is_said_missing = at, False
-        return True
+        return self._file
 
     def _leave_file(self) -> None:
         if self._file:
             self._file.close()
         self._file = None
 
-    def _is_rotated(self) -> bool:
+    def _is_rotated(self, file: BinaryIO) -> bool:
         """Whether the path leads to another file by now. A file cut to less than was read of it begins anew."""
-        assert self._file is not None
-        mine = os.fstat(self._file.fileno())
+        mine = os.fstat(file.fileno())
         if mine.st_size < self._at:
             self._journal.write(
                 "log_lost", "the log was emptied in place: what it got since the last look is lost", subject=self._log.name
@@ -106,26 +106,24 @@ class LogTail:
             return False
         return (current.st_dev, current.st_ino) != (mine.st_dev, mine.st_ino)
 
-    def _copy(self, *, with_unfinished: bool) -> bool:
+    def _copy(self, file: BinaryIO, *, with_unfinished: bool) -> bool:
         """Copy whole lines up to the end of the file; whether all of them could be written."""
-        assert self._file is not None
         while True:
-            self._file.seek(self._at)
-            piece = self._file.read(PIECE)
+            file.seek(self._at)
+            piece = file.read(PIECE)
             end = piece.rfind(b"\n") + 1
             if not end and (len(piece) == PIECE or with_unfinished):
                 end = len(piece)  # a line longer than any engine writes, or one that nobody will end
             if not end:
                 return True
             lines = [scrubbed(line) for line in _lines_of(piece[:end])]
-            if not self._write(b"".join(line + b"\n" for line in lines), end):
+            if not self._write(file, b"".join(line + b"\n" for line in lines), end):
                 return False
             self.lines += len(lines)
 
-    def _write(self, data: bytes, length: int) -> bool:
-        assert self._file is not None
+    def _write(self, file: BinaryIO, data: bytes, length: int) -> bool:
         end = self._at + length
-        inode, head = os.fstat(self._file.fileno()).st_ino, _head_of(self._file, end)
+        inode, head = os.fstat(file.fileno()).st_ino, _head_of(file, end)
         try:
             self._parts.reserve(len(data))
             before = self._parts.size
@@ -156,9 +154,10 @@ class LogTail:
                 "log_lost", "the log was rotated away while no recorder ran; its rest is lost", subject=self._log.name
             )
             return
-        for number, file in enumerate([ours, *later]):
-            if self._open(file, 0 if number else done) and not file.samefile(self._log):
-                self._copy(with_unfinished=True)
+        for number, path in enumerate([ours, *later]):
+            file = self._open(path, 0 if number else done)
+            if file and not path.samefile(self._log):
+                self._copy(file, with_unfinished=True)
                 self._leave_file()
 
     def _rotated_since(self, position: Position) -> tuple[Path | None, list[Path]]:

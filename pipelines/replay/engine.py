@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, frexp, inf, ldexp, sqrt
-from typing import Protocol, Self
+from typing import Protocol, Self, TypedDict, Unpack
 
 GAP_BINS = 2**13  # of the time between tokens, up to its double
 
@@ -131,7 +131,7 @@ class Outcome:
 
 
 class EngineSettings(Protocol):
-    """What a scheduler is given: enough to replay it, and to ask the same of a smaller pool."""
+    """What every scheduler is given: enough to share its prefixes out, and to ask the same of a smaller pool."""
 
     @property
     def block_size(self) -> int:
@@ -147,39 +147,26 @@ class EngineSettings(Protocol):
         """The same with so large a share of the pool."""
         ...
 
-    def replay(
-        self,
-        step_time: StepTime,
-        requests: Sequence[Request],
-        *,
-        concurrency: Mapping[int, int] | None = None,
-        think: float = 0.0,
-    ) -> Replay:
-        """An engine of these settings with an empty pool, and these requests to come."""
-        ...
+
+class Clients(TypedDict, total=False):
+    """How a load is sent. `concurrency` limits the requests of each stream in flight, as a load generator does: the next is sent
+    `think` after one ends, not before its own arrival. Streams without an entry are open: their requests arrive when they arrive.
+    """
+
+    concurrency: Mapping[int, int] | None
+    think: float
 
 
 class Replay(ABC):
-    """One engine, from an empty pool, over requests in order of arrival.
+    """One engine, from an empty pool, over requests in order of arrival."""
 
-    `concurrency` limits the requests of each stream in flight, as a load generator does: the next is sent `think` after one ends,
-    not before its own arrival. Streams without an entry are open: their requests arrive when they arrive.
-    """
-
-    def __init__(
-        self,
-        step_time: StepTime,
-        requests: Sequence[Request],
-        *,
-        concurrency: Mapping[int, int] | None = None,
-        think: float = 0.0,
-    ) -> None:
+    def __init__(self, step_time: StepTime, requests: Sequence[Request], **clients: Unpack[Clients]) -> None:
         self.step_time = step_time
         self.requests = requests
         self.now = 0.0
         self.step = 0
-        self._limits = concurrency or {}
-        self._think = think
+        self._limits = clients.get("concurrency") or {}
+        self._think = clients.get("think", 0.0)
         self._returns: list[tuple[float, int]] = []  # (when, request) that a client sends next, each in flight already
         self._in_flight = dict.fromkeys(self._limits, 0)
         self._held: dict[int, deque[int]] = {stream: deque() for stream in self._limits}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pipelines.replay import sglang_settings, vllm_settings
-from pipelines.replay.engine import EngineSettings
+from pipelines.replay import sglang, sglang_settings, vllm, vllm_settings
+from pipelines.replay.engine import EngineSettings, Replay
 from pipelines.replay.levers import COUNTED_OF_LOAD, OF_LOAD, Facts, Lever, LeverError, Scenario
 
 Row = Mapping[str, object]
@@ -24,6 +24,7 @@ class EngineModel:
     """
 
     name: str
+    replay: Callable[..., Replay]  # of settings of its own, a step time, requests, and how clients send them
     settings_of: Callable[[Row, Said], EngineSettings]
     assumed: Callable[[Row, Said], Iterator[str]]
     not_modelled: Callable[[Row, Said], Iterator[str]]
@@ -55,6 +56,7 @@ class EngineModel:
 MODELS = {
     "vllm": EngineModel(
         name="vLLM",
+        replay=vllm.Replay,
         settings_of=vllm_settings.settings_of,
         assumed=vllm_settings.assumed,
         not_modelled=vllm_settings.not_modelled,
@@ -71,6 +73,7 @@ MODELS = {
     ),
     "sglang": EngineModel(
         name="SGLang",
+        replay=sglang.Replay,
         settings_of=sglang_settings.settings_of,
         assumed=sglang_settings.assumed,
         not_modelled=sglang_settings.not_modelled,

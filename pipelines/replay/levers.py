@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from pipelines.replay.engine import EngineSettings
 
@@ -58,6 +59,7 @@ class Facts:
     closed_concurrency: int | None = None
 
 
+Settings = TypeVar("Settings", bound=EngineSettings)
 Lever = Callable[[Scenario, str, Facts], tuple[Scenario, str | None]]
 
 
@@ -72,15 +74,24 @@ def with_caching(scenario: Scenario, *, is_on: bool, note: str) -> tuple[Scenari
     return changed, note if is_on and not scenario.settings.is_caching else None
 
 
-def require_pool_of_memory(name: str, facts: Facts, *known: float | None, instead: str) -> None:
-    """LeverError where the pool's size does not follow from memory, or how much there is of it is not `known`."""
+def settings_as(kind: type[Settings], scenario: Scenario) -> Settings:
+    """The scheduler's settings as an engine's own levers take them."""
+    if not isinstance(scenario.settings, kind):
+        raise TypeError(f"a lever of {kind.__module__} for settings of {type(scenario.settings).__module__}")
+    return scenario.settings
+
+
+def pool_memory(name: str, facts: Facts, *needed: float | None, instead: str) -> list[float]:
+    """GiB of the pool, and what else is needed. LeverError where its size does not follow from memory, or one is not known."""
     if facts.pool_set_by:
         raise _fixed(name, facts, instead)
-    if not (facts.kv_cache_gib and all(each is not None for each in known)):
+    known = [each for each in (facts.kv_cache_gib, *needed) if each is not None]
+    if not facts.kv_cache_gib or len(known) <= len(needed):
         raise LeverError(
             f"--set {name}: the inputs do not say how much memory weights and KV cache take; add the engine's log from its "
             f"start, or set {instead}"
         )
+    return known
 
 
 def _fixed(name: str, facts: Facts, instead: str) -> LeverError:
@@ -104,15 +115,13 @@ def split_over(name: str, gpus: int, facts: Facts, *, instead: str) -> tuple[flo
 
     Each GPU holds its share of the weights and its share of each token's KV entry.
     """
-    require_pool_of_memory(name, facts, facts.weights_gib, instead=instead)
-    assert facts.kv_cache_gib is not None
-    assert facts.weights_gib is not None
     before = facts.tensor_parallel_size or 1
-    weights_gib = facts.weights_gib * before / gpus
-    cache_gib = facts.kv_cache_gib + facts.weights_gib - weights_gib
-    return cache_gib / facts.kv_cache_gib * gpus / before, (
-        f"{name} {before} -> {gpus}: weights {facts.weights_gib:.2f} -> {weights_gib:.2f} GiB a GPU, KV cache "
-        f"{facts.kv_cache_gib:.2f} -> {cache_gib:.2f} GiB, {gpus / before:g} times the GPUs; step time taken as it was: nothing "
+    cache_before, weights_before = pool_memory(name, facts, facts.weights_gib, instead=instead)
+    weights = weights_before * before / gpus
+    cache = cache_before + weights_before - weights
+    return cache / cache_before * gpus / before, (
+        f"{name} {before} -> {gpus}: weights {weights_before:.2f} -> {weights:.2f} GiB a GPU, KV cache "
+        f"{cache_before:.2f} -> {cache:.2f} GiB, {gpus / before:g} times the GPUs; step time taken as it was: nothing "
         "recorded says how it changes"
     )
 

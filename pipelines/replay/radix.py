@@ -145,7 +145,7 @@ class RadixPool:
                 continue
             self._leaves.discard(leaf)
             dropped += leaf.tokens
-            assert leaf.parent is not None
+            assert leaf.parent is not None  # noqa: S101 - for the type checker: the root always has a user, and is no leaf
             del leaf.parent.children[cut(leaf.spans, 0, self._page)]
             if not leaf.parent.children and not leaf.parent.users:
                 self._enter(leaf.parent)
@@ -165,16 +165,15 @@ class RadixPool:
             child.used_at = self._clock
             same = alike(child.spans, rest) // self._page * self._page
             if same < child.tokens:
-                yield self._split(child, same), same
+                yield self._split(node, child, same), same
                 return
             yield child, same
             node, rest = child, cut(rest, same, limit)
 
-    def _split(self, child: Node, tokens: int) -> Node:
-        """A node for the beginning of this one, which keeps the rest."""
-        head = Node(child.parent, cut(child.spans, 0, tokens), tokens, child.users, child.used_at)
-        assert child.parent is not None
-        child.parent.children[cut(child.spans, 0, self._page)] = head
+    def _split(self, parent: Node, child: Node, tokens: int) -> Node:
+        """A node for the beginning of a child, which keeps the rest."""
+        head = Node(parent, cut(child.spans, 0, tokens), tokens, child.users, child.used_at)
+        parent.children[cut(child.spans, 0, self._page)] = head
         child.parent, child.spans, child.tokens = head, cut(child.spans, tokens, child.tokens), child.tokens - tokens
         head.children[cut(child.spans, 0, self._page)] = child
         return head

@@ -21,7 +21,7 @@ import polars as pl
 from pipelines.models import Run, python_model
 from pipelines.replay.engine import PROGRESS, Content, Outcome
 from pipelines.replay.load import Bucket, Draw, Interval, Progress, Record, described, observed, sharing
-from pipelines.replay.vllm import Settings
+from pipelines.replay.vllm import Replay, Settings
 from pipelines.replay.vllm_settings import BY_PRIORITY, is_by_priority, settings_of
 
 Row = Mapping[str, object]
@@ -69,7 +69,7 @@ def throws(
     while len(made) < REPLAYS.start or (len(made) < REPLAYS.stop - 1 and replayed < enough):
         rng = Random(len(made))  # noqa: S311 (the same evidence gives the same answer)
         requests = sharing(draw(rng), rng, hit_share=hit_share, block_size=settings.block_size, families=2 ** (len(made) % 3))
-        made.append(_throw(settings.replay(PROGRESS, requests).run(), until))
+        made.append(_throw(Replay(settings, PROGRESS, requests).run(), until))
         replayed += len(requests)
     return made
 

@@ -27,85 +27,25 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
+from typing import Unpack
 
 from pipelines.replay import engine
-from pipelines.replay.engine import Preemption, Request, StepTime, binned, steps_until
+from pipelines.replay.engine import Clients, Preemption, Request, StepTime, binned, steps_until
 from pipelines.replay.radix import RadixPool
-from pipelines.replay.sglang_admission import RETRACT_DECODE_STEPS, NewTokenRatio, PrefillAdder, Req
+from pipelines.replay.sglang_admission import RETRACT_DECODE_STEPS, NewTokenRatio, PrefillAdder, Req, Settings
 
 IN_BATCH_PREFIX = 32  # tokens: whoever finds fewer and shares more with one ahead of it in the queue lets that one go first
 PREFIX_MATCH_MAX = 128  # waiting requests, above which they are not sorted by their prefixes
-POLICIES = ("fcfs", "lpm", "lof")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the scheduler is given, by its own names, and its rules as the version has them."""
-
-    max_total_num_tokens: int
-    page_size: int
-    max_running_requests: int
-    chunked_prefill_size: int | None
-    max_prefill_tokens: int = 16_384
-    schedule_conservativeness: float = 1.0
-    schedule_policy: str = "fcfs"
-    is_caching: bool = True
-    are_answers_discounted: bool = True
-    is_page_set_aside: bool = True
-    must_many_steps_fit: bool = False
-    is_eviction_exact: bool = True
-    is_ignored_end_exact: bool = True
-
-    @classmethod
-    def of_version(cls, version: tuple[int, ...] | None, **given: float | str | bool | None) -> Settings:
-        """Settings with the scheduler's rules as the version has them; the newest known where it is not known."""
-        known = version or (99,)
-        rules = {
-            "are_answers_discounted": known >= (0, 5, 4),
-            "is_page_set_aside": known >= (0, 5, 10),
-            "must_many_steps_fit": known < (0, 5, 2),
-            "is_eviction_exact": known >= (0, 5, 18),
-            "is_ignored_end_exact": known >= (0, 5, 23),
-        }
-        return cls(**{**rules, **given})  # type: ignore[arg-type]
-
-    @property
-    def block_size(self) -> int:
-        """Tokens that are found in the radix cache together: a page."""
-        return self.page_size
-
-    def of_pool(self, share: float) -> Settings:
-        """The same with so large a share of the pool."""
-        return replace(self, max_total_num_tokens=int(share * self.max_total_num_tokens))
-
-    def replay(
-        self,
-        step_time: StepTime,
-        requests: Sequence[Request],
-        *,
-        concurrency: Mapping[int, int] | None = None,
-        think: float = 0.0,
-    ) -> Replay:
-        """An engine of these settings with an empty pool, and these requests to come."""
-        return Replay(self, step_time, requests, concurrency=concurrency, think=think)
 
 
 class Replay(engine.Replay):
     """One engine, from an empty pool, over requests in order of arrival."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        step_time: StepTime,
-        requests: Sequence[Request],
-        *,
-        concurrency: Mapping[int, int] | None = None,
-        think: float = 0.0,
-    ) -> None:
-        super().__init__(step_time, requests, concurrency=concurrency, think=think)
+    def __init__(self, settings: Settings, step_time: StepTime, requests: Sequence[Request], **clients: Unpack[Clients]) -> None:
+        super().__init__(step_time, requests, **clients)
         self.settings = settings
         self.pool = RadixPool(settings.max_total_num_tokens, settings.page_size, is_caching=settings.is_caching)
         self.running: list[Req] = []

@@ -1,4 +1,4 @@
-"""Whom SGLang admits: the requests under way, what admission counts on, and the batch that comes of it.
+"""Whom SGLang admits: what its scheduler is given, the requests under way, what is counted on, and the batch that comes of it.
 
 To be read beside SGLang's `srt/managers/schedule_policy.py`: `Req` and `PrefillAdder` are its own, `NewTokenRatio` its
 `new_token_ratio`. When a batch is made, and what follows from it, is `sglang`'s.
@@ -8,21 +8,59 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING
 
 from pipelines.replay.engine import Preemption, Request
 from pipelines.replay.radix import Node, RadixPool, Span, Spans
-
-if TYPE_CHECKING:
-    from pipelines.replay.sglang import Settings
 
 # what no argument sets, by the names it has in SGLang's environment
 INIT_NEW_TOKEN_RATIO, MIN_NEW_TOKEN_RATIO_FACTOR, NEW_TOKEN_RATIO_DECAY_STEPS = 0.7, 0.14, 600
 RETRACT_DECODE_STEPS = 20
 CLIP_MAX_NEW_TOKENS = 4096
 IGNORE_EOS_RESERVE_TOKENS = 1
+POLICIES = ("fcfs", "lpm", "lof")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the scheduler is given, by its own names, and its rules as the version has them."""
+
+    max_total_num_tokens: int
+    page_size: int
+    max_running_requests: int
+    chunked_prefill_size: int | None
+    max_prefill_tokens: int = 16_384
+    schedule_conservativeness: float = 1.0
+    schedule_policy: str = "fcfs"
+    is_caching: bool = True
+    are_answers_discounted: bool = True
+    is_page_set_aside: bool = True
+    must_many_steps_fit: bool = False
+    is_eviction_exact: bool = True
+    is_ignored_end_exact: bool = True
+
+    @classmethod
+    def of_version(cls, version: tuple[int, ...] | None, **given: float | str | bool | None) -> Settings:
+        """Settings with the scheduler's rules as the version has them; the newest known where it is not known."""
+        known = version or (99,)
+        rules = {
+            "are_answers_discounted": known >= (0, 5, 4),
+            "is_page_set_aside": known >= (0, 5, 10),
+            "must_many_steps_fit": known < (0, 5, 2),
+            "is_eviction_exact": known >= (0, 5, 18),
+            "is_ignored_end_exact": known >= (0, 5, 23),
+        }
+        return cls(**{**rules, **given})  # type: ignore[arg-type]
+
+    @property
+    def block_size(self) -> int:
+        """Tokens that are found in the radix cache together: a page."""
+        return self.page_size
+
+    def of_pool(self, share: float) -> Settings:
+        """The same with so large a share of the pool."""
+        return replace(self, max_total_num_tokens=int(share * self.max_total_num_tokens))
 
 
 class NewTokenRatio:

@@ -16,7 +16,8 @@ from pipelines.replay.levers import (
     more_or_less,
     number,
     other_entries,
-    require_pool_of_memory,
+    pool_memory,
+    settings_as,
     split_over,
     truth,
     values_of_load,
@@ -25,7 +26,7 @@ from pipelines.replay.levers import (
     with_settings,
 )
 from pipelines.replay.said import RESTORED, SPECULATIVE, real, version_of
-from pipelines.replay.sglang import POLICIES, Settings
+from pipelines.replay.sglang_admission import POLICIES, Settings
 
 NO_SLOT_LIMIT = 4096  # SGLang's largest default
 DEFAULT_PREFILL_TOKENS = 16_384
@@ -135,19 +136,16 @@ def _max_total_tokens(scenario: Scenario, value: str, _: Facts) -> tuple[Scenari
 
 def _mem_fraction_static(scenario: Scenario, value: str, facts: Facts) -> tuple[Scenario, str]:
     share = number("mem_fraction_static", value, most=1.0)
-    require_pool_of_memory(
+    cache, before, free = pool_memory(
         "mem_fraction_static", facts, facts.gpu_memory_utilization, facts.free_before_load_gib, instead="max_total_tokens"
     )
-    assert facts.gpu_memory_utilization is not None
-    assert facts.kv_cache_gib is not None
-    assert facts.free_before_load_gib is not None
     # what is free after the weights, less the rest of what was free before them, is the pool's
-    gained = (share - facts.gpu_memory_utilization) * facts.free_before_load_gib
-    tokens = _scaled(scenario, 1 + gained / facts.kv_cache_gib, "mem_fraction_static")
+    gained = (share - before) * free
+    tokens = _scaled(scenario, 1 + gained / cache, "mem_fraction_static")
     return _with_tokens(scenario, tokens), (
-        f"mem_fraction_static {facts.gpu_memory_utilization:g} -> {share:g}: {abs(gained):.2f} GiB {more_or_less(gained)} of the "
-        f"{facts.free_before_load_gib:.2f} GiB that were free before the weights; KV cache {facts.kv_cache_gib:.2f} -> "
-        f"{facts.kv_cache_gib + gained:.2f} GiB, {_of(scenario).max_total_num_tokens} -> {tokens} tokens"
+        f"mem_fraction_static {before:g} -> {share:g}: {abs(gained):.2f} GiB {more_or_less(gained)} of the "
+        f"{free:.2f} GiB that were free before the weights; KV cache {cache:.2f} -> {cache + gained:.2f} GiB, "
+        f"{_of(scenario).max_total_num_tokens} -> {tokens} tokens"
     )
 
 
@@ -220,8 +218,7 @@ def values(scenario: Scenario, facts: Facts) -> dict[str, object]:
 
 
 def _of(scenario: Scenario) -> Settings:
-    assert isinstance(scenario.settings, Settings)
-    return scenario.settings
+    return settings_as(Settings, scenario)
 
 
 def _with_tokens(scenario: Scenario, tokens: int) -> Scenario:

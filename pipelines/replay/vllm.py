@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
+from typing import Unpack
 
 from pipelines.replay import engine
-from pipelines.replay.engine import Preemption, Request, StepTime, binned, steps_until
+from pipelines.replay.engine import Clients, Preemption, Request, StepTime, binned, steps_until
 from pipelines.replay.pool import BlockPool, Key
 
 
@@ -52,17 +53,6 @@ class Settings:
     def of_pool(self, share: float) -> Settings:
         """The same with so large a share of the pool."""
         return replace(self, blocks=int(share * self.blocks))
-
-    def replay(
-        self,
-        step_time: StepTime,
-        requests: Sequence[Request],
-        *,
-        concurrency: Mapping[int, int] | None = None,
-        think: float = 0.0,
-    ) -> Replay:
-        """An engine of these settings with an empty pool, and these requests to come."""
-        return Replay(self, step_time, requests, concurrency=concurrency, think=think)
 
 
 @dataclass(eq=False)
@@ -90,16 +80,8 @@ class _Sequence:
 class Replay(engine.Replay):
     """One engine, from an empty pool, over requests in order of arrival."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        step_time: StepTime,
-        requests: Sequence[Request],
-        *,
-        concurrency: Mapping[int, int] | None = None,
-        think: float = 0.0,
-    ) -> None:
-        super().__init__(step_time, requests, concurrency=concurrency, think=think)
+    def __init__(self, settings: Settings, step_time: StepTime, requests: Sequence[Request], **clients: Unpack[Clients]) -> None:
+        super().__init__(step_time, requests, **clients)
         self.settings = settings
         self.pool = BlockPool(settings.blocks, is_caching=settings.is_caching, is_unhashed_first=settings.is_unhashed_first)
         self.running: list[_Sequence] = []

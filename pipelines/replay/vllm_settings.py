@@ -16,7 +16,8 @@ from pipelines.replay.levers import (
     more_or_less,
     number,
     other_entries,
-    require_pool_of_memory,
+    pool_memory,
+    settings_as,
     split_over,
     truth,
     values_of_load,
@@ -121,19 +122,16 @@ def _num_gpu_blocks(scenario: Scenario, value: str, _: Facts) -> tuple[Scenario,
 
 def _gpu_memory_utilization(scenario: Scenario, value: str, facts: Facts) -> tuple[Scenario, str]:
     share = number("gpu_memory_utilization", value, most=1.0)
-    require_pool_of_memory(
+    cache, before, weights = pool_memory(
         "gpu_memory_utilization", facts, facts.gpu_memory_utilization, facts.weights_gib, instead="num_gpu_blocks"
     )
-    assert facts.gpu_memory_utilization is not None
-    assert facts.kv_cache_gib is not None
-    assert facts.weights_gib is not None
     # what weights and KV cache take is the least the engine may use, so the GPU has at least that over its share
-    gpu_gib = (facts.kv_cache_gib + facts.weights_gib) / facts.gpu_memory_utilization
-    gained = (share - facts.gpu_memory_utilization) * gpu_gib
-    blocks = _scaled(scenario, 1 + gained / facts.kv_cache_gib, "gpu_memory_utilization")
+    gpu = (cache + weights) / before
+    gained = (share - before) * gpu
+    blocks = _scaled(scenario, 1 + gained / cache, "gpu_memory_utilization")
     return _with_blocks(scenario, blocks), (
-        f"gpu_memory_utilization {facts.gpu_memory_utilization:g} -> {share:g}: {abs(gained):.2f} GiB {more_or_less(gained)} of "
-        f"a GPU of at least {gpu_gib:.1f} GiB; KV cache {facts.kv_cache_gib:.2f} -> {facts.kv_cache_gib + gained:.2f} GiB, "
+        f"gpu_memory_utilization {before:g} -> {share:g}: {abs(gained):.2f} GiB {more_or_less(gained)} of "
+        f"a GPU of at least {gpu:.1f} GiB; KV cache {cache:.2f} -> {cache + gained:.2f} GiB, "
         f"{_of(scenario).blocks + 1} -> {blocks} blocks"
     )
 
@@ -190,8 +188,7 @@ def values(scenario: Scenario, facts: Facts) -> dict[str, object]:
 
 
 def _of(scenario: Scenario) -> Settings:
-    assert isinstance(scenario.settings, Settings)
-    return scenario.settings
+    return settings_as(Settings, scenario)
 
 
 def _with_blocks(scenario: Scenario, blocks: int) -> Scenario:

@@ -219,14 +219,14 @@ def _replayed(model: Model, episode: Episode, scenario: Scenario, rng: Random, t
     block_size = scenario.settings.block_size
     shared = sharing(requests, rng, hit_share=scenario.hit_share, block_size=block_size, families=2 ** (throw % 3))
     think_s = max((client.think_s for client in episode), default=0.0) + model.overhead_s
-    outcomes = []
+    replay, outcomes = model.recording.model.replay, []
     for replica in range(scenario.replicas):
         dealt = shared[replica :: scenario.replicas]
         share = {
             stream: max(1, limit // scenario.replicas + (replica < limit % scenario.replicas)) for stream, limit in limits.items()
         }
         if dealt:
-            outcomes.append(scenario.settings.replay(step_time, dealt, concurrency=share, think=think_s).run())
+            outcomes.append(replay(scenario.settings, step_time, dealt, concurrency=share, think=think_s).run())
     return outcomes
 
 

@@ -44,7 +44,8 @@ def moved(text: str, by: timedelta) -> str:
 def first_stamp(recording: Path) -> datetime:
     """When a recording begins: the first stamp of its log."""
     found = _LOG_STAMP.search((recording / "server.log").read_text())
-    assert found, recording
+    if not found:
+        raise SystemExit(f"{recording}/server.log: no line with a stamp")
     return datetime.strptime(f"{YEAR}-{found[1]}", "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
 
 

@@ -30,7 +30,7 @@ def settings(tokens: int = 400, **changed) -> Settings:
 
 
 def replay(requests: list[Request], settings_: Settings, step_time: StepTime = A_STEP, **options) -> Outcome:
-    return settings_.replay(step_time, requests, **options).run()
+    return Replay(settings_, step_time, requests, **options).run()
 
 
 # the real one

@@ -96,7 +96,7 @@ def test_a_recording_replayed_whole_is_asked_for_its_own_count(thrown):
 @pytest.mark.parametrize(("enough", "made"), [(0, 4), (50, 5), (10**9, 16)])
 def test_there_are_four_replays_at_least_and_sixteen_at_most(monkeypatch, enough, made):
     outcome = SimpleNamespace(preemptions=[SimpleNamespace(at=1.0), SimpleNamespace(at=2.0)], lost_tokens=9, recomputed_tokens=5)
-    monkeypatch.setattr(Settings, "replay", lambda *_: SimpleNamespace(run=lambda: outcome))
+    monkeypatch.setattr(requests, "Replay", lambda *_: SimpleNamespace(run=lambda: outcome))
     monkeypatch.setattr(requests, "sharing", lambda drawn, *_, **__: drawn)
     told = throws(SETTINGS, lambda _: [None] * 10, hit_share=0.0, until=1.0, enough=enough)
     assert told == [Throw(1, 2, 9, 5)] * made

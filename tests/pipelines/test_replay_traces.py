@@ -120,10 +120,10 @@ def prompts() -> list[Request]:
 @pytest.mark.parametrize("size", [16, 48, 512, 640])
 def test_a_block_of_a_trace_is_as_many_blocks_of_vllm_as_are_whole_in_it(size):
     settings = vllm.Settings(blocks=4_000 // size, block_size=size, max_num_seqs=8, max_num_batched_tokens=4_096)
-    assert settings.replay(PROGRESS, prompts()).run().first_hit_tokens == 512 // size * size
+    assert vllm.Replay(settings, PROGRESS, prompts()).run().first_hit_tokens == 512 // size * size
 
 
 @pytest.mark.parametrize("page", [1, 48])
 def test_a_block_of_a_trace_is_as_many_tokens_of_sglang(page):
     settings = sglang.Settings(4_800, page_size=page, max_running_requests=8, chunked_prefill_size=4_096)
-    assert settings.replay(PROGRESS, prompts()).run().first_hit_tokens == 512 // page * page
+    assert sglang.Replay(settings, PROGRESS, prompts()).run().first_hit_tokens == 512 // page * page
