@@ -14,19 +14,23 @@ from datetime import date, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pipelines import cli_commands
 from pipelines.cli_commands import FAIL_ON_SEVERITY, WRONG
 from pipelines.replay.engines import COUNTED_BY_ENGINE, LEVERS_BY_ENGINE
 from pipelines.replay.levers import FIGURES
+from pipelines.zone import NoZoneError, zone_name
 
 SMALLEST_RECORDING = 10_000_000  # bytes
 SQL_FORMATS = ("table", "line", "csv", "json", "markdown", "parquet")
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argument errors in one line."""
+    """Argument errors in one line. What begins like `-05:00` is a value, as a negative number is, and no option."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._negative_number_matcher = re.compile(r"-\d[\d:]*(?:\.\d+)?")
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG, f"kvpressure: {message}; see `{self.prog} --help`\n")
@@ -82,7 +86,7 @@ def _add_analyze(commands: argparse._SubParsersAction) -> None:
     )
     analyze.add_argument("--gpu-cost", type=_positive, metavar="USD_PER_HOUR", help="price of the GPUs of one engine")
     analyze.add_argument(
-        "--timezone", type=_zone, metavar="ZONE", help="zone of log stamps that name none, such as Europe/Berlin"
+        "--timezone", type=_zone, metavar="ZONE", help="zone of log stamps that name none, such as Europe/Berlin or +05:30"
     )
     analyze.add_argument("--since", type=_moment, metavar="TIME", help="leave out what came before, such as 2026-01-31T12:00")
     analyze.add_argument("--until", type=_moment, metavar="TIME", help="leave out what came after")
@@ -244,15 +248,10 @@ def _size(text: str) -> int:
 
 
 def _zone(text: str) -> str:
-    """The name of a zone. An offset in whole hours has one, the other way round: +01:00 is Etc/GMT-1."""
-    if offset := re.fullmatch(r"([+-])(0\d|1[0-4])(?::?00)?", text):
-        text = f"Etc/GMT{'-' if offset[1] == '+' else '+'}{int(offset[2])}"
     try:
-        return ZoneInfo(text).key
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise argparse.ArgumentTypeError(
-            f"`{text}` is not a time zone; use a name such as Europe/Berlin or UTC, or an offset such as +01:00"
-        ) from None
+        return zone_name(text)
+    except NoZoneError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _moment(text: str) -> datetime:

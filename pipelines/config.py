@@ -25,13 +25,14 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from parsers.source import InputError
 from pipelines import patterns
 from pipelines.nearest import meant
 from pipelines.patterns import Found
 from pipelines.storage import Store
+from pipelines.zone import NoZoneError, zone_name
 
 FILE = "kvpressure.toml"
 _CREDENTIALS = re.compile(r"://[^\s'\"]*@")  # in an address
@@ -209,7 +210,7 @@ class _Reader:
         if not isinstance(told.get("engines"), list) or not told["engines"]:
             raise ConfigError(f"{self.path}: no [[engines]]; add one with the paths of its logs and metrics")
         lake = self._section(LakeSettings, told["lake"], "lake", None)
-        self._zone(lake.timezone, "lake.timezone", "lake", None)
+        lake = dataclasses.replace(lake, timezone=self._zone(lake.timezone, "lake.timezone", ("lake", None)))
         self._without_credentials(lake.url, "url", "lake.url", ("lake", None))
         if lake.retention_days is not None and lake.retention_days < 1:
             raise self._wrong("retention_days", ("lake", None), "lake.retention_days is at least 1; leave it out to keep all")
@@ -237,7 +238,7 @@ class _Reader:
         if not re.fullmatch(r"\w+", engine.group, re.ASCII):  # it becomes a part of the names in Dagster
             raise self._wrong("group", where, f"{name}.group is `{engine.group}`; use letters, digits and _ only")
         if engine.timezone is not None:
-            self._zone(engine.timezone, f"{name}.timezone", "engines", number)
+            engine = dataclasses.replace(engine, timezone=self._zone(engine.timezone, f"{name}.timezone", where))
         if engine.gpu_cost is not None and engine.gpu_cost <= 0:
             raise self._wrong("gpu_cost", where, f"{name}.gpu_cost is {engine.gpu_cost}; a price per hour is above 0")
         return engine
@@ -260,12 +261,11 @@ class _Reader:
             return convert(value)
         raise self._wrong(spoken.rsplit(".", 1)[1], where, f"{spoken} is {value!r}; it should be {wanted}")
 
-    def _zone(self, name: str, spoken: str, section: str, number: int | None) -> None:
+    def _zone(self, text: str, spoken: str, where: tuple[str, int | None]) -> str:
         try:
-            ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            message = f"{spoken} is `{name}`, no time zone; use a name such as Europe/Berlin or UTC"
-            raise self._wrong("timezone", (section, number), message) from None
+            return zone_name(text)
+        except NoZoneError as error:
+            raise self._wrong("timezone", where, f"{spoken}: {error}") from None
 
     def _without_credentials(self, url: str, key: str, spoken: str, where: tuple[str, int | None]) -> None:
         if _CREDENTIALS.search(url):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import polars as pl
 
 from parsers import InputError
 from parsers.columns import PLACEHOLDER_YEAR
+from pipelines.zone import NoZoneError, zone_name
 
 # Every offset some place keeps, UTC first: whole hours by their POSIX names (sign reversed), the others by a place.
 ZONES = (
@@ -19,7 +22,7 @@ ZONES = (
     *("Asia/Kolkata", "Asia/Kathmandu", "Asia/Tehran", "Asia/Kabul", "Asia/Yangon", "Australia/Darwin", "Australia/Adelaide"),
     *("Australia/Lord_Howe", "Australia/Eucla", "Pacific/Chatham", "Pacific/Marquesas", "America/St_Johns"),
 )
-EASTERNMOST = 14  # hours ahead of UTC
+QUARTER_S = 900  # zones differ by quarters of an hour
 
 
 @dataclass(frozen=True)
@@ -65,15 +68,12 @@ def in_year(stamp: datetime, base_year: int) -> datetime:
     )
 
 
-def known_zone(zone: str) -> tuple[str, ...]:
+def known_zone(zone: str) -> str:
     """The zone the caller named, if it is one."""
     try:
-        pl.Series([datetime(2026, 1, 1)]).dt.replace_time_zone(zone)  # noqa: DTZ001
-    except pl.exceptions.ComputeError as error:
-        raise InputError(
-            f"--timezone {zone}: not a known zone; give one such as Europe/Berlin or Etc/GMT-2 (two hours east)"
-        ) from error
-    return (zone,)
+        return zone_name(zone)
+    except NoZoneError as error:
+        raise InputError(f"timezone: {error}") from error
 
 
 def distinct_zones(zones: Sequence[str], stamp: datetime, base_year: int | None) -> list[str]:
@@ -90,10 +90,11 @@ def resolution(seconds: pl.Series) -> float:
     return 1.0 if ((seconds - seconds.round(0)).abs().fill_null(0.0) < 5e-4).all() else 1e-3
 
 
-def zone_ahead(source: Mapping[str, float | None]) -> str | None:
-    """The fixed offset between a log's own stamps and the absolute times in front of them."""
+def zone_ahead(source: Mapping[str, Any]) -> str | None:
+    """The zone whose offset lies between a log's own stamps and the absolute times in front of them."""
     if source["local_ahead_s"] is None:
         return None
-    hours = round(source["local_ahead_s"] / 3600) % 24  # the placeholder year is whole days away
-    hours -= 24 if hours > EASTERNMOST else 0
-    return f"Etc/GMT{-hours:+d}" if hours else "UTC"
+    ahead = timedelta(seconds=round(source["local_ahead_s"] / QUARTER_S) * QUARTER_S)
+    # the placeholder year is whole days away
+    offsets = {zone: source["first_utc"].astimezone(ZoneInfo(zone)).utcoffset() for zone in ZONES}
+    return next((zone for zone, offset in offsets.items() if (ahead - offset) % timedelta(days=1) == timedelta()), None)

@@ -14,6 +14,7 @@ from pipelines.clock.origins import DATE_ERROR_S, Origin
 from pipelines.clock.sightings import FEW, Rises, tagged
 from pipelines.clock.stamps import ZONES, Reading, absolute, distinct_zones, in_year, is_leap, known_zone, resolution
 from pipelines.models import Run
+from pipelines.zone import spoken
 
 SAME_CLOCK_S = 60.0  # two hosts' wall clocks further apart than this are not taken for the same zone
 
@@ -79,7 +80,7 @@ def _read_log(log: Mapping[str, Any], witnesses: Witnesses, run: Run) -> Reading
     ends = ("first_local", "last_undated", "first_dated", "last_local")  # without a year, then with one, each in order
     stamps = pl.Series([log[end] for end in ends if log[end] is not None], dtype=pl.Datetime("us"))
     windows = witnesses.windows()
-    zones = known_zone(run.timezone) if run.timezone else ZONES
+    zones = (known_zone(run.timezone),) if run.timezone else ZONES
     years, whence = _years(log, windows, witnesses.dates, run)
     options = [Reading(zone, year, None, "") for year in years for zone in distinct_zones(zones, stamps[0], year)]
     resolution_s = resolution(pl.Series([stamp.microsecond / 1e6 for stamp in stamps]))
@@ -87,7 +88,7 @@ def _read_log(log: Mapping[str, Any], witnesses: Witnesses, run: Run) -> Reading
     def told(how: str) -> str:
         """What told the zone, where it was not given, and the year, where the stamps lack it."""
         if run.timezone:
-            return f"zone as given ({run.timezone})" + ("" if years == [None] else f", year {how}")
+            return f"zone as given ({spoken(run.timezone)})" + ("" if years == [None] else f", year {how}")
         return f"zone{'' if years == [None] else ' and year'} {how}"
 
     if (seen := witnesses.seen_elsewhere(str(log["source"]))).height:
@@ -186,7 +187,7 @@ def read_dates(dates: pl.DataFrame, curves: pl.DataFrame, logs: Mapping[str, Rea
     readings = {}
     for (name,), runs in sorted(dates.filter(pl.col("date_local").is_not_null()).partition_by("source", as_dict=True).items()):
         if run.timezone:
-            readings[str(name)] = Reading(known_zone(run.timezone)[0], None, DATE_ERROR_S, f"zone as given ({run.timezone})")
+            readings[str(name)] = Reading(known_zone(run.timezone), None, DATE_ERROR_S, f"zone as given ({spoken(run.timezone)})")
             continue
         counted = {}
         if finished:

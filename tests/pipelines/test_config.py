@@ -25,7 +25,8 @@ WRONG = {
     LAKE + ENGINE + '[[engines]]\nname = "b"\npaths = "x"\n': r"line 8: engines\[1\]\.paths is 'x'; it should be a list of texts",
     LAKE + '[[engines]]\npaths = ["x"]\n': r"line 4: engines\[0\] has no name; give it one, or put \{engine\} into each",
     LAKE + '[[engines]]\nname = "x"\n': r"line 3: engines\[0\] has neither paths nor prometheus",
-    LAKE + ENGINE + 'timezone = "Mars"\n': r"line 6: engines\[0\]\.timezone is `Mars`, no time zone",
+    LAKE + ENGINE + 'timezone = "Mars"\n': r"line 6: engines\[0\]\.timezone: `Mars` is not a time zone; use a name",
+    LAKE + 'timezone = "CEST"\n' + ENGINE: r"line 3: lake\.timezone: `CEST` is an abbreviation, no time zone; use the name",
     LAKE + ENGINE + 'group = "a b"\n': r"line 6: engines\[0\]\.group is `a b`; use letters, digits and _ only",
     LAKE + ENGINE + "gpu_cost = 0\n": r"line 6: engines\[0\]\.gpu_cost is 0\.0; a price per hour is above 0",
     LAKE
@@ -99,6 +100,11 @@ def test_a_day_begins_at_midnight_of_the_lakes_zone_and_may_have_23_hours(tmp_pa
     assert (end - begin).total_seconds() == 23 * 3600
     assert told.day_of(datetime(2026, 3, 28, 23, 30, tzinfo=ZoneInfo("UTC"))) == date(2026, 3, 29)
     assert told.lake.nightly == time(4)
+
+
+def test_a_zone_may_be_an_offset(tmp_path):
+    told = config(tmp_path, LAKE + 'timezone = "-03:00"\n' + ENGINE + 'timezone = "+05:30"\n')
+    assert (told.lake.timezone, told.engine("chat").settings.timezone) == ("Etc/GMT+3", "Asia/Kolkata")
 
 
 def test_two_entries_with_one_name_are_told(tmp_path):
