@@ -42,16 +42,15 @@ class Settings:
 
     @classmethod
     def of_version(cls, version: tuple[int, ...] | None, **given: float | str | bool | None) -> Settings:
-        """Settings with the scheduler's rules as the version has them; the newest known where it is not known."""
-        known = version or (99,)
-        rules = {
-            "are_answers_discounted": known >= (0, 5, 4),
-            "is_page_set_aside": known >= (0, 5, 10),
-            "must_many_steps_fit": known < (0, 5, 2),
-            "is_eviction_exact": known >= (0, 5, 18),
-            "is_ignored_end_exact": known >= (0, 5, 23),
+        """Settings with the scheduler's rules as the version has them; as the newest has them where it is not known."""
+        rules = version and {
+            "are_answers_discounted": version >= (0, 5, 4),
+            "is_page_set_aside": version >= (0, 5, 10),
+            "must_many_steps_fit": version < (0, 5, 2),
+            "is_eviction_exact": version >= (0, 5, 18),
+            "is_ignored_end_exact": version >= (0, 5, 23),
         }
-        return cls(**{**rules, **given})  # type: ignore[arg-type]
+        return cls(**{**(rules or {}), **given})  # type: ignore[arg-type]
 
     @property
     def block_size(self) -> int:

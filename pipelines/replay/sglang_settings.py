@@ -29,8 +29,6 @@ from pipelines.replay.said import RESTORED, SPECULATIVE, real, version_of
 from pipelines.replay.sglang_admission import POLICIES, Settings
 
 NO_SLOT_LIMIT = 4096  # SGLang's largest default
-DEFAULT_PREFILL_TOKENS = 16_384
-DEFAULT_CONSERVATIVENESS = 1.0
 
 
 def settings_of(engine: Mapping[str, object], said: Mapping[str, str]) -> Settings:
@@ -43,8 +41,8 @@ def settings_of(engine: Mapping[str, object], said: Mapping[str, str]) -> Settin
         page_size=int(engine["block_size"] or 1),  # type: ignore[call-overload]
         max_running_requests=int(engine["max_num_seqs"] or NO_SLOT_LIMIT),  # type: ignore[call-overload]
         chunked_prefill_size=chunk if chunk > 0 else None,
-        max_prefill_tokens=int(real(said.get("max_prefill_tokens")) or DEFAULT_PREFILL_TOKENS),
-        schedule_conservativeness=DEFAULT_CONSERVATIVENESS if conservativeness is None else conservativeness,
+        max_prefill_tokens=int(real(said.get("max_prefill_tokens")) or Settings.max_prefill_tokens),
+        schedule_conservativeness=Settings.schedule_conservativeness if conservativeness is None else conservativeness,
         schedule_policy=said.get("scheduling_policy", "fcfs"),
         is_caching=engine["prefix_caching"] is not False,
     )
@@ -55,7 +53,7 @@ def assumed(engine: Mapping[str, object], said: Mapping[str, str]) -> Iterator[s
     if version_of(engine) is None:
         yield "SGLang's version is taken for the newest: no input says it"
     if "schedule_conservativeness" not in said:
-        yield f"schedule_conservativeness taken for SGLang's {DEFAULT_CONSERVATIVENESS:g}: no input says it"
+        yield f"schedule_conservativeness taken for SGLang's {Settings.schedule_conservativeness:g}: no input says it"
     if "scheduling_policy" not in said:
         yield "schedule_policy taken for SGLang's fcfs: no input says it"
     if not engine["block_size"]:

@@ -46,9 +46,9 @@ class Settings:
 
     @classmethod
     def of_version(cls, version: tuple[int, ...] | None, **given: int | bool) -> Settings:
-        """Settings with the scheduler's rules as the version has them; the newest known where it is not known."""
-        known = version or (99,)
-        return cls(**{"must_whole_sequence_fit": known >= (0, 19, 1), "is_unhashed_first": known >= (0, 23), **given})  # type: ignore[arg-type]
+        """Settings with the scheduler's rules as the version has them; as the newest has them where it is not known."""
+        rules = version and {"must_whole_sequence_fit": version >= (0, 19, 1), "is_unhashed_first": version >= (0, 23)}
+        return cls(**{**(rules or {}), **given})  # type: ignore[arg-type]
 
     def of_pool(self, share: float) -> Settings:
         """The same with so large a share of the pool."""
