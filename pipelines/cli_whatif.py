@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ def recording(paths: Sequence[Path], run: Run = A_RUN, *, tell: Tell = lambda _:
     with tempfile.TemporaryDirectory(prefix="kvpressure-") as folder:
         lake, database = _analyzed(paths, run, Path(folder) / "whole", tell)
         with _open(database) as con:
-            part = _part(con)
+            part = _setup(con) or _part(con)
             if part is None:
                 return recorded.read(recorded.of_analysis(con), _steps(lake))
         tell("reading the part to be replayed")
@@ -177,16 +178,44 @@ def _open(database: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         yield con
 
 
+MAIN = """
+    select engine, verdict, window_start, window_end
+    from verdicts
+    where is_primary and window_start is not null
+    order by severity desc, engine
+    limit 1
+"""
+
+
 def _part(con: duckdb.DuckDBPyConnection) -> Part | None:
     """The part of a run that is replayed, where it is too long to be replayed whole."""
-    sent = con.sql("select arrived_at from core.requests where arrived_at is not null order by arrived_at").fetchall()
-    main = con.sql("""
-        select verdict, window_start, window_end
-        from verdicts
-        where is_primary and window_start is not null
-        order by severity desc, engine
+    main = con.sql(MAIN).fetchall()
+    return part_of(_sent(con), *main[0][1:]) if main else None
+
+
+def _setup(con: duckdb.DuckDBPyConnection) -> Part | None:
+    """The part in which the main verdict's settings held, or what can be replayed of it, where a restart changed them."""
+    found = con.sql(f"""
+        select verdict, window_start, window_end, coalesce(setup_start, first_seen_at), coalesce(setup_end, last_seen_at)
+        from ({MAIN})
+        inner join core.engines using (engine)
+        inner join core.engine_setups as setups using (engine)
+        where engines.was_set_up_anew
+            and window_start >= coalesce(setup_start, first_seen_at)
+            and window_start < coalesce(setup_end, last_seen_at)
     """).fetchall()
-    return part_of([at for (at,) in sent], *main[0]) if main else None
+    if not found:
+        return None
+    *main, since, until = found[0]
+    sent = _sent(con)
+    inside = [at for at in sent if since <= at < until]
+    return part_of(inside, *main) or Part(since, until, main[0], len(inside), len(sent))
+
+
+def _sent(con: duckdb.DuckDBPyConnection) -> list[datetime]:
+    """When the requests were sent, in order."""
+    sent = con.sql("select arrived_at from core.requests where arrived_at is not null order by arrived_at").fetchall()
+    return [at for (at,) in sent]
 
 
 def _steps(lake: Lake) -> pl.DataFrame:

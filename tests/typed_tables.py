@@ -97,6 +97,14 @@ class Sql:
         self._given.add(name)
         self._made.clear()
 
+    def engines(self, text: str) -> None:
+        """Write engines that had one setup each: what they are into core.engines, how they were set up beside it."""
+        self.given("core.engines", text)
+        header, rows = split(text)
+        kept = [i for i, name in enumerate(header) if name in types_of("core.engine_setups").names]
+        lines = [["setup", "life", *(header[i] for i in kept)], *(["1", "1", *(row[i] for i in kept)] for row in rows)]
+        self.given("core.engine_setups", "\n".join("  ".join(line) for line in lines))
+
     def rows(self, table: str) -> Rows:
         """Make the model, and what it reads and was not given, and return its rows in its own order."""
         self._made.discard(table)

@@ -206,6 +206,11 @@ def _require_modelled(
     model = models[0]
     if any(each is not model for each in models):
         raise NotReplayableError("engines of several kinds are in this run: give the inputs of one")
+    if any(engine["was_set_up_anew"] for engine in engines):
+        raise NotReplayableError(
+            "a restart changed the engine's settings in between, and a replay is of one setting: give the inputs, and the part "
+            "around the main verdict is replayed, or analyze one part alone (--until or --since; data_quality says when it was)"
+        )
     reasons = [reason for engine in engines for reason in model.not_modelled(engine, said)]
     reasons += [
         reason

@@ -336,6 +336,8 @@ def _why_not(method: str, engine: Row, seen: Seen, records: Sequence[Record], si
     """Why there is nothing to replay, or what the engine does that is not modelled; None where a replay holds."""
     if engine["engine_kind"] not in (None, "vllm") or engine["engine_generation"] == "v0":
         return "the scheduler of this engine is not modelled"
+    if engine["was_set_up_anew"]:
+        return "a restart changed the engine's settings in between"
     if engine["has_speculative_decoding"] or engine["kv_connector"]:
         return "speculative decoding and KV connectors are not modelled"
     if not engine["num_gpu_blocks"] and not engine["kv_capacity_tokens"]:

@@ -27,14 +27,15 @@ with held_back as (
             spoken_duration(ratio(facts.weight, facts.signs))
         ) as summary,
         sentences([
-            format('Nobody waited in the engine then: {} ran at most{}.', facts.max_running, coalesce(format(', of {} slots', engines.max_num_seqs), '')),
+            format('Nobody waited in the engine then: {} ran at most{}.', facts.max_running, coalesce(format(', of {} slots', setups.max_num_seqs), '')),
             format('KV usage at most {:.0f} %.', 100 * facts.max_kv_usage_ratio),
             format('The client had at most {} requests in flight.', limits.max_concurrency),
         ]) as evidence,
         ['Whether the engine serves more at once as fast, only the experiment shows.'] as evidence_against,
         []::varchar[] as missing,
     from marts.spell_facts as facts
-    left join core.engines using (engine)
+    left join core.engine_setups as setups
+        on setups.engine = facts.engine and is_within(facts.peak_at, setups.setup_start, setups.setup_end)
     left join lateral (
         select sum(seconds_between(requests.arrived_at, requests.finished_at)) as seconds
         from core.requests

@@ -143,13 +143,14 @@ offload as (
         ) as summary,
         sentences([
             format('{} prompt tokens were in this pool before, left it, and came back: moved, and not computed again.', spoken_count(facts.weight)),
-            format('The pool holds {} tokens.', spoken_count(engines.kv_capacity_tokens)),
+            format('The pool holds {} tokens.', spoken_count(setups.kv_capacity_tokens)),
             format('The tier lost {} tokens for want of room of its own.', spoken_count(nullif(tiers.dropped_tokens, 0))),
         ]) as evidence,
         ['Each token that came back was one less to compute: the tier does its work.'] as evidence_against,
         ['What the transfers cost: keep the clients'' per-request results with the tier on, and with it off.'] as missing,
     from marts.spell_facts as facts
-    left join core.engines using (engine)
+    left join core.engine_setups as setups
+        on setups.engine = facts.engine and is_within(facts.peak_at, setups.setup_start, setups.setup_end)
     left join (
         select
             engine,
@@ -157,7 +158,7 @@ offload as (
             max(ratio(restored_tokens, restored_tokens + stored_tokens)) as restored_share,
         from core.tier_restores
         group by engine
-    ) as tiers using (engine)
+    ) as tiers on tiers.engine = facts.engine
     where facts.verdict = 'offload_pressure'
 )
 

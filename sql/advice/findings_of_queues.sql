@@ -16,9 +16,9 @@ with facts as (
     select
         facts.*,
         replace(facts.verdict, 'queue_', '') as cause,
-        engines.max_num_seqs,
-        engines.max_num_seqs_source,
-        engines.kv_capacity_tokens,
+        setups.max_num_seqs,
+        setups.max_num_seqs_source,
+        setups.kv_capacity_tokens,
         engines.engine_kind,
         coalesce(slots.setting, 'max_num_seqs') as slots_setting,
         seconds_between(facts.window_start, facts.window_end) as window_s,
@@ -26,6 +26,8 @@ with facts as (
         ratio(facts.mean_waiting, facts.mean_waiting + facts.mean_running) as waiting_share,
     from marts.spell_facts as facts
     left join core.engines using (engine)
+    left join core.engine_setups as setups
+        on setups.engine = facts.engine and is_within(facts.peak_at, setups.setup_start, setups.setup_end)
     left join engine_settings_known() as slots on slots.lever = 'more_sequences' and slots.engine_kind = engines.engine_kind
     where facts.verdict like 'queue%'
 ),

@@ -81,18 +81,42 @@ with told as (
     having max(severity) >= 20 or bool_or(is_primary)
 ),
 
+-- what is advised starts from the settings under which it happened: of several setups, those of the one that had most of it
+placed as (
+    select facts.*, setups.setup, setups.life, sum(facts.seconds) over (partition by facts.engine, facts.verdict, setups.setup) as setup_s
+    from marts.spell_facts as facts
+    inner join core.engine_setups as setups
+        on setups.engine = facts.engine and is_within(facts.peak_at, setups.setup_start, setups.setup_end)
+),
+
+foremost as (
+    select *
+    from placed
+    qualify dense_rank() over (partition by engine, verdict order by setup_s desc, setup desc) = 1
+),
+
+advised as (
+    select distinct told.engine, told.verdict, coalesce(foremost.setup, last.setup) as setup, coalesce(foremost.life, last.life) as life
+    from told
+    left join foremost using (engine, verdict)
+    left join (select engine, max(setup) as setup, max(life) as life from core.engine_setups group by engine) as last
+        on last.engine = told.engine
+),
+
 several_parts as (
     select
         engine,
+        life,
         bool_or((key = 'speculative_config' and value_text <> 'None') or key in ('swa_layer_tokens', 'max_mamba_cache_size'))
             as has_several_parts,
-    from core.engine_settings
-    group by engine
+    from core.life_settings
+    group by engine, life
 ),
 
 settings as (
     select
         engine,
+        life,
         max(try_cast(value_text as double)) filter (where key = 'watermark') as watermark,
         max(try_cast(value_text as double)) filter (where key = 'schedule_conservativeness') as conservativeness,
         bool_or(try_cast(value_text as boolean)) filter (where key = 'scheduler_reserve_full_isl') as reserves_whole_prompt,
@@ -108,9 +132,9 @@ settings as (
         max(try_cast(value_text as double)) filter (where key = 'kv_cache_memory_gib' and not has_several_parts)
             as kv_cache_memory_gib,
         bool_or(key = 'kv_cache_memory_bytes') as has_fixed_memory,
-    from core.engine_settings
-    left join several_parts using (engine)
-    group by engine
+    from core.life_settings
+    left join several_parts using (engine, life)
+    group by engine, life
 ),
 
 -- vLLM switches prefix caching off by itself for models that cannot have it: then its summary at start-up, which names its version,
@@ -175,7 +199,7 @@ spells as (
         sum(restored_tokens) as restored_tokens,
         ratio(sum(restored_tokens), sum(queried_tokens)) as restored_ratio,
         max(best_hit_ratio) as best_hit_ratio,
-    from marts.spell_facts
+    from foremost
     group by engine, verdict
 ),
 
@@ -237,7 +261,7 @@ heaviest as (
 select
     told.*,
     spells.* exclude (engine, verdict),
-    settings.* exclude (engine, has_fixed_memory),
+    settings.* exclude (engine, life, has_fixed_memory),
     cache_switches.has_cache_to_turn_on,
     demand.* exclude (engine, scope, requests, prompt_share),
     coalesce(demand.prompt_share, mixes.prompt_share) as prompt_share,
@@ -245,16 +269,16 @@ select
     lengths.output_mean,
     lengths.output_p90,
     engines.engine_kind,
-    engines.max_num_seqs,
-    engines.max_num_seqs_source,
-    coalesce(engines.max_num_seqs, spells.max_running) as running_limit,
-    engines.max_num_batched_tokens,
-    engines.kv_connector,
-    engines.kv_cache_dtype,
-    engines.kv_capacity_tokens,
-    engines.num_gpu_blocks,
-    engines.tensor_parallel_size,
-    case when not coalesce(settings.has_fixed_memory, false) then engines.gpu_memory_utilization end as gpu_memory_utilization,
+    setups.max_num_seqs,
+    setups.max_num_seqs_source,
+    coalesce(setups.max_num_seqs, spells.max_running) as running_limit,
+    setups.max_num_batched_tokens,
+    setups.kv_connector,
+    setups.kv_cache_dtype,
+    setups.kv_capacity_tokens,
+    setups.num_gpu_blocks,
+    setups.tensor_parallel_size,
+    case when not coalesce(settings.has_fixed_memory, false) then setups.gpu_memory_utilization end as gpu_memory_utilization,
     gpu_memory.free_memory_ratio,
     repeated.share_best as repeated_share,
     evicted.evicted_tokens,
@@ -275,8 +299,10 @@ select
     ) as fit_sentence,
 from told
 inner join core.engines using (engine)
+left join advised using (engine, verdict)
+left join core.engine_setups as setups on setups.engine = told.engine and setups.setup = advised.setup
 left join spells using (engine, verdict)
-left join settings using (engine)
+left join settings on settings.engine = told.engine and settings.life = advised.life
 left join cache_switches using (engine)
 left join demand using (engine)
 left join lengths using (engine)

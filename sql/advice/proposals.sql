@@ -57,7 +57,14 @@ available as (
 
 usable as (
     select
-        proposed.*,
+        proposed.* exclude (evidence),
+        list_append(
+            proposed.evidence,
+            case
+                when engines.was_set_up_anew and now.value_text <> proposed.from_value
+                    then format('With its last start the engine says {} {}: then this was done since.', now.key, now.value_text)
+            end
+        ) as evidence,
         remedies.preference,
         remedies.title,
         remedies.trade_off,
@@ -71,7 +78,9 @@ usable as (
     from proposed
     inner join remedies() as remedies using (verdict, lever)
     inner join advice.lever_facts as told using (engine, verdict)
-    left join available using (engine, lever)
+    inner join core.engines on engines.engine = proposed.engine
+    left join available on available.engine = proposed.engine and available.lever = proposed.lever
+    left join core.engine_settings as now on now.engine = proposed.engine and now.key = available.setting
     where available.setting is not null
         or proposed.lever not in (select known.lever from engine_settings_known() as known)
 ),

@@ -1,9 +1,17 @@
 -- What an analysis says its engines were set to, one row per setting: the unit by which two analyses are compared.
 --
 -- What the engines printed of themselves goes first; sizes that only gauges tell, and a ceiling that was inferred from load, stand in
--- where nothing was printed. Engines that differ have their values side by side.
+-- where nothing was printed. Engines that differ have their values side by side, and so has one that a restart changed in between.
 with printed as (
-    select engine, key, value_text, 'stated' as origin from core.engine_settings
+    select engine, key, string_agg(value_text, ' then ' order by setup) as value_text, 'stated' as origin,
+    from (
+        select settings.engine, settings.key, settings.value_text, min(setups.setup) as setup
+        from core.life_settings as settings
+        inner join core.engine_setups as setups using (engine, life)
+        where setups.has_served or setups.engine not in (select engine from core.engine_setups where has_served)
+        group by all
+    )
+    group by engine, key
 ),
 
 engines as (

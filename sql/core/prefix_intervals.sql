@@ -82,19 +82,21 @@ again as (
 told as (
     select
         counters.*,
-        engines.kv_capacity_tokens,
+        setups.kv_capacity_tokens,
         -- with an external tier a block stored again may have been loaded, not computed
-        if(engines.kv_connector is null, again.refilled_tokens, null) as refilled_tokens,
+        if(setups.kv_connector is null, again.refilled_tokens, null) as refilled_tokens,
         case
             when counters.own_tier_tokens > 0 then counters.own_tier_tokens
             when engines.engine_kind = 'sglang' then counters.tier_tokens
             when counters.engine in (select engine from staging.kv_events)
                 then if(counters.tier_tokens is null, null, least(counters.tier_tokens, coalesce(again.near_again_tokens, 0)))
-            when keeps_own_blocks(engines.kv_connector) then counters.tier_tokens
+            when keeps_own_blocks(setups.kv_connector) then counters.tier_tokens
         end as restored_tokens,
     from counters
     left join again using (engine, interval_end)
     left join core.engines using (engine)
+    left join core.engine_setups as setups
+        on setups.engine = counters.engine and is_within(counters.interval_end, setups.setup_start, setups.setup_end)
 ),
 
 lives as (

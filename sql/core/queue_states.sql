@@ -15,13 +15,15 @@
 -- check:  cause is not null | Unknown is a cause.
 with states as (
     select
-        engine_states.*,
-        engines.max_num_seqs,
-        engines.kv_capacity_tokens,
-        engines.block_size,
+        states.*,
+        setups.max_num_seqs,
+        setups.kv_capacity_tokens,
+        setups.block_size,
         engines.engine_kind,
-    from core.engine_states
+    from core.engine_states as states
     left join core.engines using (engine)
+    left join core.engine_setups as setups
+        on setups.engine = states.engine and is_within(states.sampled_at, setups.setup_start, setups.setup_end)
 ),
 
 prompts as (

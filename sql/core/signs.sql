@@ -123,10 +123,11 @@ restored_by_log as (
         moved.last_at as sign_end,
         moved.restored_tokens::double as weight,
     from moved
-    inner join core.engines using (engine)
+    inner join core.engine_setups as setups
+        on setups.engine = moved.engine and is_within(moved.first_at, setups.setup_start, setups.setup_end)
     where moved.moves >= 10
         and moved.restored_tokens >= 0.33 * (moved.restored_tokens + moved.stored_tokens)
-        and moved.stored_so_far > engines.kv_capacity_tokens
+        and moved.stored_so_far > setups.kv_capacity_tokens
 ),
 
 -- requests that their client held back before it sent them, while no engine sample shows that it had no room
@@ -136,10 +137,11 @@ loaded as (
         states.sampled_at,
         states.scrape_s,
         max(states.sampled_at) filter (
-            where states.waiting > 0 or states.kv_usage_ratio >= 0.9 or states.running >= engines.max_num_seqs
+            where states.waiting > 0 or states.kv_usage_ratio >= 0.9 or states.running >= setups.max_num_seqs
         ) over (partition by states.engine order by states.sampled_at) as full_at,
     from core.engine_states as states
-    left join core.engines using (engine)
+    left join core.engine_setups as setups
+        on setups.engine = states.engine and is_within(states.sampled_at, setups.setup_start, setups.setup_end)
 ),
 
 held as (

@@ -58,3 +58,11 @@ from (values
 -- The role of any key: as listed, else by its name, else a variable (`other`).
 create or replace macro named_role(key) as
     case when regexp_matches(key, '(^|_)(port|host|url|path|dir|file|endpoint|address|ids?|log|logs|logging|name|api_key|token)(_|$)') then 'identity' else 'other' end;
+
+-- What an input may call what it says of this engine: by its own name, or by that of its server as a whole.
+create or replace macro names_of_engine(engine) as
+    list_distinct([engine, '*', concat(split_part(engine, '/', 1), '/*')]);
+
+-- The one value of a group; NULL where it has several, or some and none.
+create or replace macro the_same(value) as
+    case when count(distinct coalesce(value::varchar, '')) = 1 then any_value(value) end;

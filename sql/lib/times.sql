@@ -44,3 +44,7 @@ create or replace macro within_reach(moment) as
 
 -- The hour a moment lies in, since 1970: what is many is joined by it before it is compared moment by moment.
 create or replace macro hour_of(moment) as floor(epoch(moment) / 3600)::bigint;
+
+-- Whether a moment lies in a stretch of time; an end that is NULL is open.
+create or replace macro is_within(moment, stretch_start, stretch_end) as
+    (stretch_start is null or moment >= stretch_start) and (stretch_end is null or moment < stretch_end);

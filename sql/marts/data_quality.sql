@@ -277,23 +277,6 @@ client_limits as (
     left join asked using (source)
 ),
 
-outrun as (
-    select
-        engine as source,
-        'setting_outrun' as flag,
-        'warning' as severity,
-        1 as count,
-        format(
-            'max_num_seqs {} was said, and {} requests ran at once: another start of the engine said it, so it is not used.',
-            settings.value_text, max(states.running)
-        ) as detail,
-    from core.engine_settings as settings
-    inner join core.engines using (engine)
-    inner join core.engine_states as states using (engine)
-    where settings.key = 'max_num_seqs' and engines.max_num_seqs_source is distinct from 'argument'
-    group by engine, settings.value_text
-),
-
 without_settings as (
     select
         source,
@@ -390,7 +373,7 @@ from (
     union all by name
     select source, flag, severity, count, detail from client_limits where holds
     union all by name
-    from outrun
+    from core.faults_of_settings
     union all by name
     from without_settings
     union all by name

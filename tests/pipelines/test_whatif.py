@@ -289,7 +289,13 @@ def test_a_guess_that_may_be_wrong_is_named_where_the_run_is_not_reproduced(retr
 # what is refused
 
 
-VLLM = {"engine_kind": "vllm", "engine_generation": "v1", "has_speculative_decoding": False, "kv_connector": None}
+VLLM = {
+    "engine_kind": "vllm",
+    "engine_generation": "v1",
+    "has_speculative_decoding": False,
+    "kv_connector": None,
+    "was_set_up_anew": False,
+}
 SIZES = {"num_gpu_blocks": 144, "kv_capacity_tokens": 4608}
 
 
@@ -620,6 +626,11 @@ def test_advice_tells_the_figures_of_whatif(analyzed):
         in price
     )
     assert "Tokens per second fall by about" not in price
+
+
+def test_a_replay_is_of_one_setting():
+    with pytest.raises(NotReplayableError, match="a restart changed the engine's settings in between"):
+        _require_modelled([VLLM | SIZES | {"was_set_up_anew": True}], {})
 
 
 @pytest.mark.parametrize(("engines", "requests", "reason"), [(2, 10, "2 engines"), (1, 2_000, "2,000 requests"), (1, 200, None)])

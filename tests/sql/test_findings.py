@@ -199,7 +199,7 @@ def test_a_queue_that_one_sample_alone_shows_is_a_state_and_no_duration(sql):
     ],
 )
 def test_a_queue_s_cause_is_as_sure_as_what_tells_it(sql, verdict, source, confidence):
-    sql.given("core.engines", f"engine  max_num_seqs  max_num_seqs_source\n0  16  {source}")
+    sql.engines(f"engine  max_num_seqs  max_num_seqs_source\n0  16  {source}")
     row = finding(sql, verdict, seconds=5, mean_waiting=3, mean_running=9)
     assert row["confidence"] == confidence
     assert ("max_num_seqs is 16 (the engine's own arguments)" in said(row)) == (source == "argument")
@@ -263,7 +263,7 @@ def test_a_queue_of_unknown_cause_says_what_would_tell_it(sql, engine, facts, mi
     sentences = finding(sql, "queue_unknown", **WAITED, **facts)["missing"]
     assert len(sentences) == len(missing)
     assert all(word in sentence for word, sentence in zip(missing, sentences, strict=True))
-    sql.given("core.engines", f"engine  engine_kind  max_num_seqs\n0  {engine}  8")
+    sql.engines(f"engine  engine_kind  max_num_seqs\n0  {engine}  8")
     assert len(finding(sql, "queue_unknown", **WAITED, **facts)["missing"]) == len(missing) - 1
 
 
@@ -442,7 +442,7 @@ def test_what_a_tier_gives_back_is_a_remark_for_moving_is_no_computing(sql):
     assert finding(sql, "offload_pressure", **facts | {"restored_tokens": 20000})["severity"] == 15
     sql.given("core.tier_restores", tier.format(0))
     assert len(finding(sql, "offload_pressure", **facts)["evidence"]) == 1
-    sql.given("core.engines", "engine  kv_capacity_tokens\n0  5120")
+    sql.engines("engine  kv_capacity_tokens\n0  5120")
     sql.given("core.tier_restores", tier.format(900))
     row = finding(sql, "offload_pressure", **facts)
     assert (row["severity"], row["confidence"]) == (13.5, 0.8)
@@ -456,7 +456,7 @@ def test_what_a_tier_gives_back_is_a_remark_for_moving_is_no_computing(sql):
 def test_a_client_that_holds_requests_back_is_as_bad_as_they_waited_in_it(sql):
     """Two seconds each, of eight in all; requests that were hardly held, or another engine's, are not among them."""
     assert finding(sql, "client_limited", weight=4, signs=2)["confidence"] == 0.85  # of an engine of which nothing is known
-    sql.given("core.engines", "engine  max_num_seqs\n0  16")
+    sql.engines("engine  max_num_seqs\n0  16")
     rows = [
         "a  0  12:00:10  12:00:16  2",
         "b  0  12:01:40  12:01:46  0.1",

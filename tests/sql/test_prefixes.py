@@ -23,7 +23,7 @@ def counted(sql, *intervals):
             signal, labels, delta, *reset = line.split()
             rows.append(f"0  {signal}  {labels}  12:0{number}:00  12:0{number + 1}:00  {delta}  {bool(reset)}")
     sql.given("core.counter_intervals", COUNTED + "\n".join(rows))
-    sql.given("core.engines", ENGINE)
+    sql.engines(ENGINE)
 
 
 def test_the_best_before_is_of_ten_lookups_and_ends_with_the_engine_s_life(sql):
@@ -93,7 +93,7 @@ def test_a_request_that_ends_in_an_interval_brings_no_more_hits_than_its_prompt_
         100             100
         """
     )
-    sql.given("core.engines", "engine")
+    sql.engines("engine")
     counted_by_source = COUNTED + "7  {0}  -  12:00:00  12:01:00  90  false\n7  {1}  {2}  12:00:00  12:01:00  50  false"
     sql.given("core.counter_intervals", counted_by_source.format("prompt_tokens", "cached_prompt_tokens", "cache_source=total"))
     assert (
@@ -129,7 +129,7 @@ def test_what_another_prompt_stored_again_in_the_interval_was_missed(sql):
 
 
 def test_behind_a_connector_what_is_stored_again_may_have_been_loaded(sql):
-    sql.given("core.engines", ENGINE)
+    sql.engines(ENGINE)
     sql.given("core.counter_intervals", COUNTED + "1  prefix_queries  -  12:00:00  12:01:00  500  false")
     sql.given(
         "core.blocks_stored_again",
@@ -179,7 +179,7 @@ LOADED = "tier_restored_tokens {},rank={} {}\n"
 )
 def test_what_a_tier_gave_back_counts_where_this_engine_had_it_before(sql, engine, counted_tokens, stored_again, restored):
     counted(sql, counted_tokens)
-    sql.given("core.engines", f"engine  engine_kind  kv_connector\n0  {engine}")
+    sql.engines(f"engine  engine_kind  kv_connector\n0  {engine}")
     if stored_again is not None:
         sql.given("staging.kv_events", "engine  published_at\n0  12:00:30")
         again = "engine  again_index  stored_at  kind  blocks_after_removal  block_size\n"

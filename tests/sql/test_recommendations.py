@@ -34,12 +34,14 @@ def verdict(sql, name, *, severity=70, primary=True):
 
 def engine(sql, **known):
     settings = {"engine_kind": "vllm", "engine_version": "0.32.0", "max_num_seqs": 32, "max_num_seqs_source": "argument"} | known
-    sql.given("core.engines", "engine  " + "  ".join(settings) + "\n0  " + "  ".join(str(value) for value in settings.values()))
+    sql.engines("engine  " + "  ".join(settings) + "\n0  " + "  ".join(str(value) for value in settings.values()))
 
 
 def settings(sql, **said):
-    rows = "\n".join(f"0  {key}  {value}" for key, value in said.items())
-    sql.given("core.engine_settings", "engine  key  value_text\n" + rows)
+    last = (f"0  {key}  {value}" for key, value in said.items())
+    sql.given("core.engine_settings", "\n".join(["engine  key  value_text", *last]))
+    lives = (f"0  1  {key}  {value}" for key, value in said.items())
+    sql.given("core.life_settings", "\n".join(["engine  life  key  value_text", *lives]))
 
 
 def preempted(sql):

@@ -171,7 +171,7 @@ def test_a_tier_s_log_tells_what_came_back_by_the_minute_where_no_counter_does(s
         for line in range(5)
     ]
     given(sql, "staging.engine_events", "engine  happened_at  event  count", *rows)
-    given(sql, "core.engines", "engine  kv_capacity_tokens", *(f"{engine}  1000" for engine in cases))
+    given(sql, "core.engine_setups", "engine  setup  kv_capacity_tokens", *(f"{engine}  1  1000" for engine in cases))
     given(sql, "core.prefix_intervals", "engine  interval_start  interval_end  restored_tokens", "counted  12:00:00  12:02:00  0")
     assert (
         sql.rows("core.signs")
@@ -201,7 +201,7 @@ def test_a_client_is_the_limit_where_it_holds_back_what_the_engine_had_room_for(
         *(f"{engine}  12:00:0{second}  5  {state}" for engine, state in states.items() for second in (0, 5)),
         "a  11:59:00  5  9  9  1",
     )
-    given(sql, "core.engines", "engine  max_num_seqs", *(f"{engine}  4" for engine in states))
+    given(sql, "core.engine_setups", "engine  setup  max_num_seqs", *(f"{engine}  1  4" for engine in states))
     given(
         sql,
         "core.requests",
