@@ -11,7 +11,7 @@
 -- column: window_start     | When it began; NULL where only metrics pages without a time show it.
 -- column: window_end       | When it was last seen.
 -- column: verdict          | What happened.
--- column: severity         | 0 to 100: what users felt and the operator paid.
+-- column: severity         | 0 to 100: what users felt and the operator paid; of the main verdict with the queue that is of the same shortage.
 -- column: confidence       | 0 to 1.
 -- column: is_primary       | Whether it is the engine's one main verdict.
 -- column: summary          | One sentence.
@@ -337,12 +337,11 @@ told as (
     from advice.verdicts_untimed where severity = 0
 ),
 
--- what a verdict counts for when the main one is chosen
+-- with each verdict the worst queue that is of the same shortage: it counts for it when the main one is chosen
 ranked as (
     select
         told.* exclude (matters),
-        -- a cause that is not told counts half: one that is told says more
-        told.severity * if(told.verdict = 'queue_unknown', 0.5, 1) + coalesce(
+        coalesce(
             (
                 select max(companion.severity)
                 from findings as companion
@@ -358,7 +357,7 @@ ranked as (
                     )
             ),
             0
-        ) as standing,
+        ) as queue_severity,
         coalesce(told.matters, false) as matters,
         seconds_between(told.window_start, told.window_end) as window_s,
     from told
@@ -370,7 +369,9 @@ chosen as (
         row_number() over (
             partition by engine
             -- a finding that does not matter is a remark: the run's verdict is then that it cannot be told, or healthy
-            order by matters desc, case when matters then standing end desc nulls last,
+            order by matters desc,
+                -- a cause that is not told counts half: one that is told says more
+                case when matters then severity * if(verdict = 'queue_unknown', 0.5, 1) + queue_severity end desc nulls last,
                 verdict = 'insufficient_evidence' desc, verdict = 'healthy' desc, window_s desc nulls last, window_start
         ) = 1 as is_primary,
     from ranked
@@ -382,7 +383,7 @@ select
     window_start,
     window_end,
     verdict,
-    severity::double as severity,
+    case when is_primary then greatest(severity, queue_severity) else severity end::double as severity,
     confidence::double as confidence,
     is_primary,
     summary,

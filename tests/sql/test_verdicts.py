@@ -70,6 +70,22 @@ def test_the_verdict_is_the_finding_that_counts_for_most(sql, findings, verdict)
     assert primary(sql) == verdict
 
 
+@pytest.mark.parametrize(
+    ("findings", "severities"),
+    [
+        (["preemption 0 20 12", "queue_kv_capacity 0 60 72"], [72, 72]),  # one shortage, as bad as the worse of its faces
+        (["preemption 0 20 80", "queue_kv_capacity 0 60 72"], [80, 72]),
+        (["preemption 0 20 12", "queue_kv_capacity 0 60 72", "preemption 40 50 5"], [72, 72, 5]),  # and told of it once
+        (["preemption 0 20 12", "queue_max_num_seqs 30 60 11"], [12, 11]),
+    ],
+)
+def test_the_main_verdict_is_as_severe_as_the_queue_it_explains(sql, findings, severities):
+    found(sql, *findings)
+    rows = [row for row in sql.rows("advice.verdicts").dicts() if row["verdict"] != "healthy"]
+    assert rows[0]["verdict"] == "preemption"
+    assert [row["severity"] for row in rows] == severities
+
+
 @pytest.mark.parametrize(("severity", "told"), [(1, ["healthy", "cold_start"]), (0.9, ["healthy"])])
 def test_what_is_hardly_felt_is_no_remark(sql, severity, told):
     found(sql, f"cold_start 0 20 {severity}")
