@@ -23,7 +23,11 @@
 -- check:  confidence between 0 and 1 | A probability.
 -- check:  window_start <= window_end | Windows.
 with findings as (
-    select *, severity >= case when verdict = 'preemption' then 2 else 10 end as matters
+    select
+        *,
+        severity >= case when verdict = 'preemption' then 2 else 10 end
+            -- what was found in one of several runs is no verdict of all
+            and not exists (from core.unrelated_runs) as matters,
     from (
         from advice.findings
         union all by name
@@ -41,7 +45,7 @@ engines as (
         engines.prefix_caching,
         coalesce(min(states.sampled_at), engines.first_seen_at) as first_at,
         coalesce(max(plus_seconds(states.sampled_at, states.scrape_s)), engines.last_seen_at) as last_at,
-        count(states.sampled_at) as samples,
+        count(states.sampled_at) filter (where states.running is not null or states.waiting is not null) as samples,
         any_value(states.origin) as origin,
         max(states.kv_usage_ratio) as max_kv_usage_ratio,
         max(states.waiting) as max_waiting,
@@ -142,6 +146,8 @@ calm as (
         and hour_of(states.sampled_at) = quiet.hour
         and states.sampled_at between quiet.window_start and quiet.window_end
     group by quiet.engine, quiet.window_start, quiet.window_end
+    -- how full a pool is says nothing of who runs or waits
+    having count(states.running) + count(states.waiting) > 0
 ),
 
 -- prefills so long that they look like a stall
@@ -196,6 +202,7 @@ healthy as (
         case when window_s = 0 then [a_second_look()] else [] end as missing,
     from calm
     left join prefills using (engine, window_start)
+    where not exists (from core.unrelated_runs)
 ),
 
 -- why nothing can be said where no engine's load was seen: one row, of the reason that most of what was given has
@@ -250,17 +257,44 @@ worked as (
     group by samples.engine
 ),
 
+-- results of runs that have nothing to do with each other: nothing holds for all of them
+unrelated as (
+    select
+        count(*) as runs,
+        list(
+            concat(
+                format('{}: ', measured),
+                concat_ws(
+                    ', ',
+                    client,
+                    case when sources > 1 then format('{} results', sources) else names end,
+                    format('{} requests', spoken_count(requests)),
+                    case when failed > 0 then format('{} of them failed', spoken_count(failed)) end,
+                    'in ' || spoken_duration(tested_s)
+                ),
+                '.'
+            )
+            order by measured
+        ) as evidence,
+    from core.unrelated_runs
+    having count(*) > 0
+),
+
 -- a V1 log says nothing of preemption: with a full pool it is only suspected, without load samples nothing is known
 blind as (
     select
         engines.engine,
         'insufficient_evidence' as verdict,
-        engines.first_at as window_start,
-        engines.last_at as window_end,
-        engines.first_at as peak_at,
-        case when engines.samples = 0 then 0.0 else 15.0 end as severity,
+        if(unrelated.runs is null, engines.first_at, null) as window_start,
+        if(unrelated.runs is null, engines.last_at, null) as window_end,
+        window_start as peak_at,
+        case when engines.samples = 0 or unrelated.runs > 0 then 0.0 else 15.0 end as severity,
         0.9 as confidence,
         case
+            when unrelated.runs > 0 then format(
+                'These are results of {} runs that have nothing to do with each other: analyze one at a time. Nothing is judged over all of them.',
+                unrelated.runs
+            )
             when worked.tokens_per_s > 0 then format(
                 'Idle at the one instant seen, after {} tokens/s on average: what happened meanwhile is in no line.',
                 told_figure(worked.tokens_per_s, is_count := false)
@@ -274,7 +308,12 @@ blind as (
             when unjudged.reason = 'no_time' then 'What was given carries no time: what rose between two looks, and for how long anything lasted, cannot be told.'
             else 'No input shows the engine''s load: whether anything waited or was interrupted cannot be told.'
         end as summary,
-        case when engines.samples = 0 then sentences(unjudged.evidence) else [] end as evidence,
+        case
+            when unrelated.runs > 0 then unrelated.evidence
+            when engines.samples = 0
+                then sentences(list_append(unjudged.evidence, format('Of the engine, its KV usage alone was seen: at most {:.0f} %.', 100 * engines.max_kv_usage_ratio)))
+            else []
+        end as evidence,
         []::varchar[] as evidence_against,
         list_concat(
             case when engines.samples = 0 then sentences(unjudged.remedies) else [] end,
@@ -286,8 +325,10 @@ blind as (
         select engine, 0 as samples from unseen
     ) as engines
     cross join unjudged
+    left join unrelated on true
     left join worked using (engine)
-    where (engines.samples = 0 and engines.engine not in (select engine from advice.verdicts_untimed))
+    where unrelated.runs > 0
+        or (engines.samples = 0 and engines.engine not in (select engine from advice.verdicts_untimed))
         or worked.tokens_per_s > 0
         or (
             engines.origin = 'log'

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.typed_tables import Sql
+
 
 @pytest.fixture
 def sql(alone):
@@ -262,3 +264,46 @@ def test_an_engine_that_only_names_itself_is_told_of(alone):
     assert [row["engine"] for row in alone.rows("advice.verdicts").dicts()] == ["pod-*"]
     alone.given("core.engines", "engine  engine_kind\n0  vllm")
     assert [row["engine"] for row in alone.rows("advice.verdicts").dicts()] == ["0"]
+
+
+def results(sql, *models):
+    """A result of each model, and beside it how full some pool was: nobody says how many ran in it."""
+    rows = [f"r{i}.json  {i}  vllm_bench  {model}  100  {i}  60" for i, model in enumerate(models)]
+    sql.given("staging.client_runs", "\n".join(["source  run_index  client  model  completed  failed  duration_s", *rows]))
+    sql.given(
+        "core.engine_states",
+        "engine  sampled_at  origin  kv_usage_ratio  scrape_s\n0  12:00:00  metrics  0.5  10\n0  12:00:10  metrics  0.4  10",
+    )
+    sql.given("core.engines", "engine  engine_kind\n0  vllm")
+    sql.given("core.unjudged_inputs", "reason  sources\nclients_only  1")
+
+
+@pytest.fixture
+def together(tmp_path):
+    """The verdicts, and which of the inputs are of unrelated runs."""
+    return Sql(tmp_path, is_made=lambda table: table == "core.unrelated_runs")
+
+
+def test_a_pool_seen_without_who_ran_in_it_is_no_idle_engine(together):
+    results(together, "a", "a")
+    (row,) = together.rows("advice.verdicts").dicts()
+    assert (row["verdict"], row["severity"]) == ("insufficient_evidence", 0)
+    assert row["evidence"][-1] == "Of the engine, its KV usage alone was seen: at most 50 %."
+
+
+def test_results_of_several_models_are_no_one_run(together):
+    """What one of them shows is no headline of all; with an engine among the inputs they are what was sent to it."""
+    results(together, "a", "b")
+    found(together, "preemption 0 60 90")
+    first, second = together.rows("advice.verdicts").dicts()
+    assert (first["verdict"], first["severity"], first["window_start"]) == ("insufficient_evidence", 0, None)
+    assert first["summary"].startswith(
+        "These are results of 2 runs that have nothing to do with each other: analyze one at a time."
+    )
+    assert first["evidence"] == [
+        "a: vllm_bench, r0.json, 100 requests, in 60 s.",
+        "b: vllm_bench, r1.json, 100 requests, 1 of them failed, in 60 s.",
+    ]
+    assert (second["verdict"], second["is_primary"]) == ("preemption", False)
+    together.given("raw.engine_samples", "source  line\nserver.log  1")
+    assert together.rows("advice.verdicts").dicts()[0]["verdict"] == "preemption"
