@@ -22,6 +22,8 @@ from pipelines.fleet_day import fleet_views
 
 TEMPLATE = "fleet.html"
 MOST_WASTEFUL, MOST_TURNED, MOST_EPISODES, MOST_UNUSUAL, MOST_ENGINES = 10, 10, 20, 20, 100  # rows of each list
+REPEATED = "coalesce(recomputed_tokens_best, 0) + coalesce(refilled_tokens_best, 0)"
+BY_WASTE = "wasted_gpu_seconds_best desc nulls last, repeated_tokens desc, severity desc, run, engine"  # a log has no time of its tokens
 Row = dict[str, Any]
 
 MEASURES = {  # column of fleet.engine_days -> what it is called, and how its values read
@@ -53,7 +55,7 @@ def publish(config: Config, day: date) -> None:
 
 def page(con: duckdb.DuckDBPyConnection, day: date) -> str:
     """The page, from views `fleet.*` of the day and `history.engine_days` of the days before."""
-    engines = _rows(con, "from fleet.engine_days order by wasted_gpu_seconds_best desc nulls last, severity desc, run, engine")
+    engines = _rows(con, f"select *, {REPEATED} as repeated_tokens from fleet.engine_days order by {BY_WASTE}")
     changes = _rows(con, "from fleet.changes")
     trends = _rows(con, "from fleet.trends where is_unusual order by not is_workload desc, run, engine, measure")
     totals = _rows(con, "from fleet.totals order by dimension <> 'fleet', dimension, engines_under_pressure desc, member")
@@ -63,7 +65,7 @@ def page(con: duckdb.DuckDBPyConnection, day: date) -> str:
             "day": day,
             "title": _title(totals),
             "numbers": _numbers(totals),
-            "wasteful": [row for row in engines if row["wasted_gpu_seconds_best"]][:MOST_WASTEFUL],
+            "wasteful": [row for row in engines if row["repeated_tokens"] or row["wasted_gpu_seconds_best"]][:MOST_WASTEFUL],
             "widest": max((row["wasted_gpu_seconds_best"] or 0 for row in engines), default=0),
             "turned": _turned(changes),
             "most_turned": MOST_TURNED,
@@ -96,10 +98,9 @@ def _title(totals: Sequence[Row]) -> str:
     if not totals:
         return "No engine's day is in the lake."
     whole = totals[0]
-    if not whole["engines_under_pressure"]:
-        return f"None of {_engines(whole['engines'])} was under pressure."
-    verb = "was" if whole["engines_under_pressure"] == 1 else "were"
-    return f"{count(whole['engines_under_pressure'])} of {_engines(whole['engines'])} {verb} under pressure."
+    number = whole["engines_under_pressure"]
+    told = f"{count(number) if number else 'None'} of {_engines(whole['engines'])} {'were' if number > 1 else 'was'} under pressure"
+    return f"{told}; {count(whole['engines_not_told'])} cannot be told." if whole["engines_not_told"] else f"{told}."
 
 
 def _engines(number: int) -> str:

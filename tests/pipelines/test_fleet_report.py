@@ -36,6 +36,23 @@ def test_the_page_says_who_was_under_pressure_and_what_changed_on_the_day_it_tur
     assert said.count('scope="row" class="break">chat-1') == 0  # who wastes nothing is not among those who waste most
 
 
+def test_an_engine_whose_waste_has_no_gpu_time_is_among_those_that_waste(fleet):
+    """A log tells retractions and their tokens; how long these took, only metrics tell. And who cannot be judged is not at ease."""
+    fleet.given(
+        "fleet.engine_days",
+        """
+        day         run     engine  verdict                severity  recomputed_tokens_best
+        2026-01-01  chat-0  0       preemption             72        18644
+        2026-01-01  chat-1  0       insufficient_evidence  0         -
+        """,
+    )
+    said = page(fleet).replace("\N{NO-BREAK SPACE}", " ")
+    assert "1 of 2 engines was under pressure; 1 cannot be told." in said
+    assert said.count('scope="row" class="break">chat-0') == 1
+    assert "18.6 k" in said
+    assert "Nothing was wasted" not in said
+
+
 def test_a_name_is_text_and_the_page_has_no_script(fleet):
     fleet.given(
         "fleet.engine_days",
