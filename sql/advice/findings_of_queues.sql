@@ -93,7 +93,8 @@ queueing as (
                 else delay_severity(facts.seconds / 10, facts.waiting_share)
             end
         ) as severity,
-        queue_confidence(facts.cause, facts.max_num_seqs_source) * case when facts.is_instant then 0.5 else 1 end as confidence,
+        queue_confidence(facts.cause, facts.max_num_seqs_source, facts.max_kv_usage_ratio)
+        * case when facts.is_instant then 0.5 else 1 end as confidence,
         waited_for(facts.cause, facts.max_num_seqs, facts.slots_setting, facts.max_kv_usage_ratio) as waited_for,
         case
             when facts.is_instant then format(
@@ -135,6 +136,10 @@ queueing as (
         ]) as evidence,
         sentences([
             case when facts.is_instant then only_an_instant() end,
+            case
+                when facts.verdict = 'queue_max_num_seqs' and facts.max_kv_usage_ratio is null
+                    then 'Nothing shows how full the KV pool was: whether it has room for more than these is not known.'
+            end,
             case when facts.verdict = 'queue_kv_capacity' and facts.preemptions > 0 then format('{:.0f} of the waiting were preempted requests, waiting again.', facts.preemptions) end,
             case when facts.verdict = 'queue_token_budget' then 'Token-budget waits are told by exclusion: slots and pool had room and prompts were being worked off.' end,
         ]) as evidence_against,

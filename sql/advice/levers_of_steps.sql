@@ -35,7 +35,10 @@ more_sequences as (
                     'All {} that were in the house at most run at once; the pool allows up to {}.', wanted, fits_95
                 )
                 when fits_95 is not null then format('{} run at once: as many as the pool allows.', fits_95)
-                else 'Twice as many run at once; how many the pool allows cannot be told without sequence lengths and its size.'
+                else format(
+                    '{} run at once; whether the pool has room for them cannot be told without its size and the lengths of sequences.',
+                    case when wanted > 2 * max_num_seqs then 'Twice as many' else format('All {} that were in the house at most', wanted) end
+                )
             end,
         ] as effects,
         [
@@ -53,7 +56,7 @@ more_sequences as (
             end,
             fit_sentence,
         ] as evidence,
-        coalesce(format('most in the house, at most what the pool holds 95 % of the time [{}]', method), 'one doubling')
+        coalesce(format('most in the house, at most what the pool holds 95 % of the time [{}]', method), 'most in the house, at most one doubling')
             as method,
     from slots
     -- a quarter more at least: less is not worth a restart, and so near to the pool's limit it trades a queue for preemption

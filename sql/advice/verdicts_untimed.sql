@@ -61,7 +61,7 @@ seen as (
         if(worst.waiting > 0, worst.severity, 0) as severity,
         -- of an instant: half as sure
         case
-            when worst.waiting > 0 then 0.5 * queue_confidence(worst.cause, worst.max_num_seqs_source)
+            when worst.waiting > 0 then 0.5 * queue_confidence(worst.cause, worst.max_num_seqs_source, worst.kv_usage_ratio)
             when worst.waiting = 0 then 0.45
             else 0.9
         end as confidence,
@@ -90,11 +90,11 @@ seen as (
         sentences([
             case
                 when worst.pages > 1 then format(
-                    'In the {} pages {} requests ran and up to {} waited; KV usage was {:.0f} % at most.',
+                    'In the {} pages {} requests ran and up to {} waited{}.',
                     worst.pages,
                     if(worst.least_running = worst.most_running, worst.most_running::varchar, format('{} to {}', worst.least_running, worst.most_running)),
                     worst.most_waiting,
-                    100 * worst.most_kv_usage_ratio
+                    coalesce(format('; KV usage was {:.0f} % at most', 100 * worst.most_kv_usage_ratio), '')
                 )
                 when worst.waiting > 0 then format('KV usage was {:.0f} %.', 100 * worst.kv_usage_ratio)
                 else format('{} requests ran{}.', worst.running, coalesce(format('; KV usage was {:.0f} %', 100 * worst.kv_usage_ratio), ''))

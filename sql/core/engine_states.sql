@@ -1,7 +1,7 @@
 -- The load of each engine at each instant it was observed: from its metrics where they were recorded, else from its log.
 --
 -- SGLang's gauges only repeat its last batch line, late: its log goes before them. A hybrid model has several pools; the fullest
--- of them is the one that binds.
+-- of them is the one that binds. A usage that reads 0 throughout although requests run was never measured, and is NULL.
 --
 -- A sample stands for the time to the next one, at most three usual steps (a longer silence is a hole, not a state); a lone one is an
 -- instant, and stands for no time.
@@ -12,7 +12,8 @@
 -- column: running        | Requests in the running batch.
 -- column: waiting        | Requests waiting; preempted and deferred ones are among them.
 -- column: deferred       | Waiting ones that capacity alone would not admit; NULL where not exported.
--- column: kv_usage_ratio | Share of the KV pool held by active requests; NULL where not exported.
+-- column: kv_usage_ratio | Share of the KV pool held by active requests; NULL where not exported, or never measured.
+-- column: is_usage_blind | Whether its usage was told, but never measured.
 -- column: origin         | metrics or log.
 -- column: scrape_s       | Seconds this sample stands for; 0 for a lone one.
 -- check:  scrape_s >= 0 | Samples are in order.
@@ -26,6 +27,7 @@ gauges as (
         metric_samples.sampled_at,
         signals.signal,
         arg_min(metric_samples.value * signals.factor, signals.preferred) as value,
+        bool_or(metric_samples.name like 'sglang:%') as is_rounded,
     from staging.metric_samples
     inner join signals() as signals using (name)
     where signals.kind = 'gauge'
@@ -50,6 +52,7 @@ from_metrics as (
         max(value) filter (where signal = 'waiting') as waiting,
         any_value(deferred.deferred) as deferred,
         max(value) filter (where signal = 'kv_usage_ratio') as kv_usage_ratio,
+        bool_or(is_rounded) as is_usage_rounded,
         'metrics' as origin,
     from gauges
     left join deferred using (engine, sampled_at)
@@ -65,6 +68,8 @@ from_log as (
         max(waiting) as waiting,
         max(deferred) as deferred,
         max(greatest(kv_usage_ratio, swa_usage_ratio, mamba_usage_ratio)) as kv_usage_ratio,
+        true as is_usage_rounded,
+        max(kv_used_tokens) as kv_used_tokens,
         'log' as origin,
     from staging.engine_samples
     where running is not null and sampled_at is not null and engine not in (select engine from from_metrics)
@@ -75,6 +80,14 @@ observed as (
     from from_metrics
     union all by name
     from from_log
+),
+
+blind as (
+    select engine
+    from observed
+    where kv_usage_ratio is not null
+    group by engine
+    having is_never_measured(max(kv_usage_ratio), max(running), bool_or(is_usage_rounded)) and coalesce(max(kv_used_tokens), 0) = 0
 ),
 
 stepped as (
@@ -94,10 +107,12 @@ select
     stepped.running::bigint as running,
     stepped.waiting::bigint as waiting,
     stepped.deferred::bigint as deferred,
-    stepped.kv_usage_ratio,
+    if(blind.engine is null, stepped.kv_usage_ratio, null) as kv_usage_ratio,
+    blind.engine is not null as is_usage_blind,
     stepped.origin,
     -- the last one for a usual step: least() would pass over its NULL
     coalesce(if(stepped.step_s is null, usual.step_s, least(stepped.step_s, 3 * usual.step_s)), 0) as scrape_s,
 from stepped
 left join usual using (engine)
+left join blind using (engine)
 order by engine, sampled_at

@@ -7,7 +7,7 @@
 -- column: running           | Requests in the running batch; NULL where the page does not say.
 -- column: waiting           | Requests waiting.
 -- column: deferred          | Waiting ones that capacity alone would not admit; NULL where not exported.
--- column: kv_usage_ratio    | Share of the KV pool held by active requests.
+-- column: kv_usage_ratio    | Share of the KV pool held by active requests; NULL where never measured: 0 although requests run.
 -- column: started_at        | When the process started; NULL where the page does not say.
 -- column: preemptions       | Requests preempted since then.
 -- column: finished          | Requests finished since then.
@@ -32,8 +32,16 @@ told as (
         page,
         signal,
         if(any_value(kind) = 'counter', sum(value), max(value)) as value,
+        bool_or(is_rounded) as is_rounded,
     from (
-        select samples.engine, samples.source, samples.page, meant.signal, meant.kind, samples.value * meant.factor as value
+        select
+            samples.engine,
+            samples.source,
+            samples.page,
+            meant.signal,
+            meant.kind,
+            samples.value * meant.factor as value,
+            samples.name like 'sglang:%' as is_rounded,
         from staging.untimed_samples as samples
         inner join meant using (name)
         where meant.signal <> 'waiting_by_reason' or samples.labels like '%reason=deferred%'
@@ -58,6 +66,7 @@ pages as (
         max(value) filter (where signal = 'generation_tokens') as generation_tokens,
         max(value) filter (where signal = 'queue_s_sum') as queued_s,
         max(value) filter (where signal = 'queue_s_count') as queued_requests,
+        bool_or(is_rounded) as is_rounded,
     from told
     group by engine, source, page
 )
@@ -70,7 +79,7 @@ select
     pages.running::bigint as running,
     pages.waiting::bigint as waiting,
     pages.deferred::bigint as deferred,
-    pages.kv_usage_ratio,
+    if(blind.engine is null, pages.kv_usage_ratio, null) as kv_usage_ratio,
     make_timestamptz(try_cast(coalesce(pages.started_s, servers.started_s) * 1e6 as bigint)) as started_at,
     pages.preemptions::bigint as preemptions,
     pages.finished::bigint as finished,
@@ -83,5 +92,12 @@ left join pages as servers
     on servers.source = pages.source
     and servers.page = pages.page
     and servers.engine in ('*', concat(split_part(pages.engine, '/', 1), '/*'))
+left join (
+    select engine
+    from pages
+    where kv_usage_ratio is not null
+    group by engine
+    having is_never_measured(max(kv_usage_ratio), max(running), bool_or(is_rounded))
+) as blind on blind.engine = pages.engine
 where pages.running is not null or pages.waiting is not null or pages.kv_usage_ratio is not null
 order by pages.engine, pages.source, pages.page

@@ -19,3 +19,9 @@ create or replace macro is_of_kv_pool(labels) as
 create or replace macro keeps_own_blocks(kv_connector) as
     regexp_matches(lower(kv_connector), 'offload|lmcache|storage|example|store|flexkv|hf3fs')
     and not regexp_matches(lower(kv_connector), 'nixl|p2p|kv_consumer|kv_producer');
+
+-- Whether a usage of the KV pool that never reads above 0 was never measured (mamba and attention-free models, some versions, exporters
+-- that ask for a metric that is not there). Each running request holds a block or more, which an exact gauge shows; a log's tenths of a
+-- percent and SGLang's hundredths of the pool round a few short requests in a large pool down to 0.
+create or replace macro is_never_measured(most_usage_ratio, most_running, is_rounded) as
+    most_usage_ratio = 0 and most_running >= if(is_rounded, 8, 1);

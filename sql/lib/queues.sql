@@ -8,10 +8,11 @@ create or replace macro capacity_cause(waiting, deferred, running, max_num_seqs,
         when kv_usage_ratio >= 0.95 or kv_usage_ratio + head_need_ratio >= 1 then 'kv_capacity'
     end;
 
--- How sure the cause of a queue is.
-create or replace macro queue_confidence(cause, max_num_seqs_source) as
+-- How sure the cause of a queue is. Where slots are all taken and nothing shows the pool, that may have been full as well.
+create or replace macro queue_confidence(cause, max_num_seqs_source, kv_usage_ratio) as
     case cause
-        when 'max_num_seqs' then case max_num_seqs_source when 'argument' then 0.95 else 0.75 end
+        when 'max_num_seqs' then
+            case max_num_seqs_source when 'argument' then 0.95 else 0.75 end * if(kv_usage_ratio is null, 0.85, 1)
         when 'kv_capacity' then 0.9
         when 'deferred' then 0.9
         when 'token_budget' then 0.7

@@ -193,10 +193,10 @@ silent_gauges as (
         'kv_usage_stuck_at_zero' as flag,
         'warning' as severity,
         count(*) as count,
-        'KV usage reads 0 in every sample although requests were running: taken as not exported.' as detail,
+        format('KV usage reads 0 in every sample although up to {} requests ran at once: taken as never measured.', max(running)) as detail,
     from core.engine_states
+    where is_usage_blind
     group by engine
-    having max(kv_usage_ratio) = 0 and max(running) > 0 and count(*) >= 10
 ),
 
 silent_reports as (

@@ -108,16 +108,12 @@ by_engine as (
     group by all
 ),
 
-blind as (
-    select engine from core.engine_states group by engine having max(kv_usage_ratio) = 0 and max(running) > 0
-),
-
 observed as (
     select
         source,
         run_index,
-        avg(kv_usage_mean) filter (engine not in (select engine from blind)) as kv_usage_mean,
-        max(kv_usage_max) filter (engine not in (select engine from blind)) as kv_usage_max,
+        avg(kv_usage_mean) as kv_usage_mean,
+        max(kv_usage_max) as kv_usage_max,
         sum(running) as running,
         sum(waiting) as waiting,
     from by_engine

@@ -200,7 +200,7 @@ def test_a_queue_that_one_sample_alone_shows_is_a_state_and_no_duration(sql):
 )
 def test_a_queue_s_cause_is_as_sure_as_what_tells_it(sql, verdict, source, confidence):
     sql.engines(f"engine  max_num_seqs  max_num_seqs_source\n0  16  {source}")
-    row = finding(sql, verdict, seconds=5, mean_waiting=3, mean_running=9)
+    row = finding(sql, verdict, seconds=5, mean_waiting=3, mean_running=9, max_kv_usage_ratio=0.5)
     assert row["confidence"] == confidence
     assert ("max_num_seqs is 16 (the engine's own arguments)" in said(row)) == (source == "argument")
     assert ("taken for max_num_seqs" in said(row)) == (source == "inferred")
