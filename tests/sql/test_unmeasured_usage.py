@@ -1,4 +1,4 @@
-"""A usage of the KV pool that reads 0 throughout although requests run was never measured: NULL wherever it comes from, and no room."""
+"""A usage of the KV pool that reads 0 throughout although requests run was never measured: NULL from any source, and no room."""
 
 import pytest
 
