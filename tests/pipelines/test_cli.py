@@ -373,6 +373,30 @@ def test_sql_refuses_what_does_not_read_the_analysis(capsys, result, tmp_path, q
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "call", ["--help", "formats", "sql {result} .tables", "analyze {given} --out {out} --no-report --format json"]
+)
+def test_a_reader_who_has_gone_is_no_fault_and_nothing_is_said_of_it(result, tmp_path, call):
+    words = [each.format(result=result, given=SMALL / "spans.jsonl.gz", out=tmp_path / "out") for each in call.split()]
+    gone, end = os.pipe()
+    os.close(gone)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "pipelines.cli", *words]
+    told = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, text=True, cwd=PROJECT, env=buffered, check=False)
+    os.close(end)
+    assert told.returncode == 0
+    assert "pipe" not in told.stderr.lower()
+
+
+@pytest.mark.parametrize(("closed", "status"), [(">&-", 0), (">/dev/full", 2)])
+def test_an_output_that_takes_nothing_is_told_in_one_line_or_not_at_all(result, closed, status):
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = f"{sys.executable} -m pipelines.cli sql {result} 'select 1' {closed}"
+    told = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, cwd=PROJECT, env=buffered, check=False)
+    assert told.returncode == status
+    assert told.stderr.count("\n") == (status > 0), told.stderr
+
+
 def test_sql_takes_lines_from_a_pipe_as_they_are_typed(result):
     told = subprocess.run(
         [sys.executable, "-m", "pipelines.cli", "sql", str(result)],
