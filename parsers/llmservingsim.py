@@ -5,7 +5,8 @@
     {"request_id":"bench-0","input_toks":2358,"output_toks":531,"arrival_time":1787267980.08,"queued_ts":27536.6607,
      "scheduled_ts":27536.6608,"first_token_ts":27537.35,"last_token_ts":27554.23}           requests.jsonl -> spans
     {"schema_version":1,"model":"meta-llama/Llama-3.1-8B","vllm_version":"0.19.0","engine_kwargs":{"max_num_seqs":256,…},
-     "started_at":"2026-04-25T18:47:18.273385Z",…}                                           meta.json -> engine_config
+     "started_at":"2026-04-25T18:47:18.273385Z","kv_cache":{"num_gpu_blocks":2588,"block_size":16,"num_kv_tokens":41408},
+     "resolved_config":{"cache_config":{…},"scheduler_config":{…},…}}                        meta.json -> engine_config
 
 The arrival is on an absolute clock, the other moments of a request on the engine's monotonic one: only their distances are
 used. The load's clock starts with the run.
@@ -25,15 +26,14 @@ from parsers.csv_line import cells
 from parsers.json_text import decode_line, decoded, read_rest
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import seconds_later
+from parsers.vllm_config_lines import settings_in
 
 HEADER = b"t,prompt_throughput,gen_throughput,running,waiting,kv_cache_pct"
 START_OF_CLOCK = datetime(PLACEHOLDER_YEAR, 1, 1)  # noqa: DTZ001 - it has no zone
-SETTINGS = {
-    "vllm_version": "engine_version", "tensor_parallel_size": "tensor_parallel_size", "data_parallel_size": "data_parallel_size",
-    "max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "max_num_batched_tokens", "max_model_len": "max_model_len",
-    "model": "model", "enable_prefix_caching": "prefix_caching", "block_size": "block_size",
-    "gpu_memory_utilization": "gpu_memory_utilization",
-}  # fmt: skip
+# what vLLM made of its arguments, by part, and what it calls there otherwise than on its command line
+PARTS = ("cache_config", "model_config", "parallel_config", "scheduler_config", "lora_config")
+PART_NAMES = {"cache_dtype": "kv_cache_dtype", "policy": "scheduling_policy"}
+SIZES = {"num_gpu_blocks": "num_gpu_blocks", "num_cpu_blocks": "num_cpu_blocks", "num_kv_tokens": "kv_capacity_tokens"}
 
 Row = tuple[str, int, dict[str, object]]  # table, line
 
@@ -136,14 +136,24 @@ def _settings(content: str, account: Account) -> Iterator[Row]:
         started = datetime.fromisoformat(str(meta.get("started_at")))
     except ValueError:
         started = None
-    arguments = of(meta, "engine_kwargs")
-    settings = {
-        **(arguments if isinstance(arguments, dict) else {}),
-        **{key: meta[key] for key in ("model", "vllm_version") if key in meta},
-    }
-    for name, value in settings.items():
-        if name in SETTINGS and value is not None:
-            yield "engine_config", 1, {"at_utc": started, "key": SETTINGS[name], "value_text": str(value)}
+    for key, value in _settings_in(meta).items():
+        yield "engine_config", 1, {"at_utc": started, "key": key, "value_text": value}
+
+
+def _settings_in(meta: dict[str, Any]) -> dict[str, str]:
+    """What the engine was asked for, and above it what it made of that, and how large a pool it found room for."""
+    pool = _mapping(meta, "kv_cache")
+    found = settings_in(_mapping(meta, "engine_kwargs"))
+    for part in (_mapping(meta, "resolved_config", name) for name in PARTS):
+        found |= settings_in({PART_NAMES.get(name, name): value for name, value in part.items()})
+    found |= settings_in(pool) | {SIZES[name]: str(size) for name in SIZES if (size := whole(pool.get(name))) is not None}
+    stated = {"model": text(meta.get("model")), "engine_version": text(meta.get("vllm_version"))}
+    return found | {key: value for key, value in stated.items() if value}
+
+
+def _mapping(meta: Any, *path: str) -> dict[str, Any]:
+    found = of(meta, *path)
+    return found if isinstance(found, dict) else {}
 
 
 def detect(head: bytes) -> float:

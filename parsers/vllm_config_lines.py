@@ -12,7 +12,7 @@ token or prompt can get out; None is dropped: it says that a default holds and n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 LONGEST_VALUE = 200
 
@@ -118,6 +118,18 @@ def settings_of(message: str) -> dict[str, str]:
             found |= {name: value.replace(",", "") for name, value in match.groupdict().items() if value}
     if found.get("api_server_count") == "api_server_count more than 1":
         found["api_server_count"] = ">1"
+    return found
+
+
+def settings_in(arguments: Mapping[str, object]) -> dict[str, str]:
+    """The same of arguments that a document states as an object, those of its nested configurations among them."""
+    found: dict[str, str] = {}
+    for given, value in arguments.items():
+        name = RENAMED.get(given, given)
+        if isinstance(value, Mapping) and given in NESTED:
+            found |= settings_in(value)
+        elif name in KEPT and isinstance(value, str | int | float) and len(str(value)) <= LONGEST_VALUE:
+            found.setdefault(name, str(value))
     return found
 
 

@@ -338,6 +338,8 @@ def _why_not(method: str, engine: Row, seen: Seen, records: Sequence[Record], si
         return "the scheduler of this engine is not modelled"
     if engine["was_set_up_anew"]:
         return "a restart changed the engine's settings in between"
+    if int(engine.get("ranks_summed") or 1) > 1:  # type: ignore[call-overload]
+        return "the samples are sums over data-parallel ranks"
     if engine["has_speculative_decoding"] or engine["kv_connector"]:
         return "speculative decoding and KV connectors are not modelled"
     if not engine["num_gpu_blocks"] and not engine["kv_capacity_tokens"]:

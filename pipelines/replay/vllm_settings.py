@@ -66,6 +66,8 @@ def not_modelled(engine: Mapping[str, object], said: Mapping[str, str]) -> Itera
     """Why this engine is not replayed: what it does and the replay does not."""
     if engine["engine_generation"] == "v0":
         yield "the scheduler of vLLM V0 is not modelled, only that of V1"
+    if int(engine.get("ranks_summed") or 1) > 1:  # type: ignore[call-overload]
+        yield SUMMED.format(engine["ranks_summed"])
     if engine["has_speculative_decoding"]:
         yield SPECULATIVE
     if offload := engine["kv_connector"] or next((said[key] for key in OFFLOAD_SETTINGS if key in said), None):
@@ -80,6 +82,7 @@ def is_by_priority(said: Mapping[str, str]) -> bool:
     return said.get("scheduling_policy") == "priority"
 
 
+SUMMED = "the samples are sums over {} data-parallel ranks, each with a scheduler and a pool of its own: give those of one rank"
 BY_PRIORITY = "priority scheduling: which request is more urgent is not recorded"
 NOT_MODELLED_COUNTERS = {
     ("spec_draft_tokens", ""): SPECULATIVE,

@@ -18,6 +18,7 @@ with facts as (
         replace(facts.verdict, 'queue_', '') as cause,
         setups.max_num_seqs,
         setups.max_num_seqs_source,
+        setups.ranks_summed,
         setups.kv_capacity_tokens,
         engines.engine_kind,
         coalesce(slots.setting, 'max_num_seqs') as slots_setting,
@@ -121,7 +122,12 @@ queueing as (
                 else format('KV usage between samples was {:.0f} % on average, {:.0f} % at most.', 100 * facts.mean_kv_usage_ratio, 100 * facts.max_kv_usage_ratio)
             end,
             case facts.max_num_seqs_source
-                when 'argument' then format('{} is {} (the engine''s own arguments).', facts.slots_setting, facts.max_num_seqs)
+                when 'argument' then format(
+                    '{} is {} (the engine''s own arguments){}.',
+                    facts.slots_setting,
+                    facts.max_num_seqs // coalesce(facts.ranks_summed, 1),
+                    case when facts.ranks_summed > 1 then format(' for each of {} data-parallel ranks, whose sum is seen', facts.ranks_summed) else '' end
+                )
                 when 'inferred' then format('The running count stays at {}: taken for {}, which no input states.', facts.max_num_seqs, facts.slots_setting)
             end,
             format(

@@ -271,6 +271,7 @@ select
     engines.engine_kind,
     setups.max_num_seqs,
     setups.max_num_seqs_source,
+    coalesce(setups.ranks_summed, 1) as ranks_summed,
     coalesce(setups.max_num_seqs, spells.max_running) as running_limit,
     setups.max_num_batched_tokens,
     setups.kv_connector,

@@ -37,8 +37,8 @@ fewer_sequences as (
         engine,
         verdict,
         'fewer_sequences' as lever,
-        max_num_seqs::varchar as from_value,
-        cap::varchar as to_value,
+        (max_num_seqs // ranks_summed)::varchar as from_value,
+        greatest(1, cap // ranks_summed)::varchar as to_value,
         [
             format('{} at once instead of {}: ', cap, coalesce(max_num_seqs::varchar, format('the up to {} seen', max_running)))
             || coalesce(

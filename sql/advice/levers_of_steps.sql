@@ -27,8 +27,8 @@ more_sequences as (
         engine,
         verdict,
         'more_sequences' as lever,
-        max_num_seqs::varchar as from_value,
-        least(wanted, coalesce(fits_95, 2 * max_num_seqs))::varchar as to_value,
+        (max_num_seqs // ranks_summed)::varchar as from_value,
+        ceil(least(wanted, coalesce(fits_95, 2 * max_num_seqs)) / ranks_summed)::bigint::varchar as to_value,
         [
             case
                 when fits_95 >= wanted then format(
@@ -54,6 +54,7 @@ more_sequences as (
                     'The running count stood at {}: taken for the setting, which no input states.', max_num_seqs
                 )
             end,
+            case when ranks_summed > 1 then format('The numbers are sums over {} data-parallel ranks, each of which has the setting.', ranks_summed) end,
             fit_sentence,
         ] as evidence,
         coalesce(format('most in the house, at most what the pool holds 95 % of the time [{}]', method), 'most in the house, at most one doubling')

@@ -4,7 +4,8 @@
 -- them part two setups only where they differ by more than a twentieth, for each start finds a little more or less memory free.
 -- `max_num_seqs` is rarely said (no metric carries it): where requests wait and the running count stays at one ceiling while the KV
 -- pool has room, that ceiling is taken for it and marked `inferred`. One that is said and that the running count left far behind was
--- said of another life, and is no limit.
+-- said of another life, and is no limit; where no more ran than all data-parallel ranks together admit, the samples are their sum, and so
+-- are the limit and the pool here.
 --
 -- grain: engine, setup
 -- column: engine                   | Engine.
@@ -21,6 +22,7 @@
 -- column: num_gpu_blocks           | Blocks in the pool.
 -- column: max_num_seqs             | Most requests running at once.
 -- column: max_num_seqs_source      | argument or inferred; NULL where not known.
+-- column: ranks_summed             | Data-parallel ranks whose sum its samples are; 1 where they are of one.
 -- column: max_num_batched_tokens   | Token budget of a step.
 -- column: max_model_len            | Longest sequence.
 -- column: prefix_caching           | Whether prefix caching is on.
@@ -87,6 +89,7 @@ said as (
         max(try_cast(value_text as bigint)) filter (where key = 'num_gpu_blocks') as num_gpu_blocks,
         max(try_cast(value_text as bigint)) filter (where key = 'num_gpu_blocks_override') as num_gpu_blocks_override,
         max(try_cast(value_text as bigint)) filter (where key = 'max_num_seqs') as max_num_seqs,
+        max(try_cast(value_text as bigint)) filter (where key = 'data_parallel_size') as data_parallel_size,
         max(try_cast(value_text as bigint)) filter (where key = 'max_num_batched_tokens') as max_num_batched_tokens,
         max(try_cast(value_text as bigint)) filter (where key = 'max_model_len') as max_model_len,
         max(try_cast(value_text as boolean)) filter (where key = 'enable_prefix_caching') as prefix_caching,
@@ -173,18 +176,21 @@ select
     said.engine_generation,
     coalesce(trim(said.served_model_name, '[]'' '), said.model) as model,
     coalesce(
-        said.kv_capacity_tokens,
-        said.num_gpu_blocks * said.block_size,
-        sizes.kv_capacity_tokens,
-        sizes.num_gpu_blocks * sizes.block_size,
+        slots.ranks * said.kv_capacity_tokens,
+        slots.ranks * said.num_gpu_blocks * said.block_size,
+        slots.ranks * sizes.kv_capacity_tokens,
+        slots.ranks * sizes.num_gpu_blocks * sizes.block_size,
         round(used.kv_capacity_tokens)
     )::bigint as kv_capacity_tokens,
     coalesce(said.block_size, sizes.block_size)::bigint as block_size,
-    coalesce(
-        said.num_gpu_blocks,
-        said.num_gpu_blocks_override,
-        said.kv_capacity_tokens // nullif(said.block_size, 0),
-        sizes.num_gpu_blocks
+    (
+        slots.ranks
+        * coalesce(
+            said.num_gpu_blocks,
+            said.num_gpu_blocks_override,
+            said.kv_capacity_tokens // nullif(said.block_size, 0),
+            sizes.num_gpu_blocks
+        )
     )::bigint as num_gpu_blocks,
     coalesce(
         slots.stated,
@@ -195,6 +201,7 @@ select
         when slots.stated is not null then 'argument'
         when plateaus.is_plateau then 'inferred'
     end as max_num_seqs_source,
+    slots.ranks as ranks_summed,
     said.max_num_batched_tokens,
     coalesce(said.max_model_len, sizes.max_model_len)::bigint as max_model_len,
     said.prefix_caching,
@@ -217,12 +224,14 @@ cross join lateral (
         and ceilings.kv_usage_ratio < 0.8
         and ceilings.is_turning_over as is_plateau,
 ) as plateaus
--- a limit that the running count left far behind was said of another life of the engine (a line may count a chunk's request twice)
+-- a limit that the running count left far behind was said of another life of the engine (a line may count a chunk's request twice), or
+-- of each rank of several
 cross join lateral (
     select
-        case
-            when coalesce(ceilings.ceiling <= 1.25 * coalesce(said.max_num_seqs, sizes.max_num_seqs) + 1, true)
-                then coalesce(said.max_num_seqs, sizes.max_num_seqs::bigint)
-        end as stated,
+        coalesce(said.max_num_seqs, sizes.max_num_seqs::bigint) as said_slots,
+        coalesce(ceilings.ceiling <= 1.25 * said_slots + 1, true) as is_kept,
+        not is_kept and coalesce(ceilings.ceiling <= 1.25 * said_slots * said.data_parallel_size + 1, false) as is_of_ranks,
+        if(is_of_ranks, said.data_parallel_size, 1) as ranks,
+        if(is_kept or is_of_ranks, ranks * said_slots, null) as stated,
 ) as slots
 order by setups.engine, setups.setup

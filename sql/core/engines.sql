@@ -14,6 +14,7 @@
 -- column: num_gpu_blocks           | Blocks in the pool.
 -- column: max_num_seqs             | Most requests running at once.
 -- column: max_num_seqs_source      | argument or inferred; NULL where not known.
+-- column: ranks_summed             | Data-parallel ranks whose sum its samples, slots and pool are; 1 where they are of one.
 -- column: max_num_batched_tokens   | Token budget of a step.
 -- column: max_model_len            | Longest sequence.
 -- column: prefix_caching           | Whether prefix caching is on.
@@ -77,6 +78,7 @@ setups as (
         the_same(num_gpu_blocks) as num_gpu_blocks,
         the_same(max_num_seqs) as max_num_seqs,
         the_same(max_num_seqs_source) as max_num_seqs_source,
+        max(ranks_summed) as ranks_summed,
         the_same(max_num_batched_tokens) as max_num_batched_tokens,
         the_same(max_model_len) as max_model_len,
         the_same(prefix_caching) as prefix_caching,
@@ -105,6 +107,7 @@ select
     setups.num_gpu_blocks,
     setups.max_num_seqs,
     case when setups.max_num_seqs is not null then setups.max_num_seqs_source end as max_num_seqs_source,
+    setups.ranks_summed,
     setups.max_num_batched_tokens,
     setups.max_model_len,
     setups.prefix_caching,

@@ -12,6 +12,7 @@
 -- column: num_gpu_blocks           | Blocks in the pool.
 -- column: max_num_seqs             | Most requests running at once.
 -- column: max_num_seqs_source      | argument or inferred.
+-- column: ranks_summed             | Data-parallel ranks whose sum its samples, slots and pool are; 1 where they are of one.
 -- column: max_num_batched_tokens   | Token budget of a step.
 -- column: max_model_len            | Longest sequence.
 -- column: prefix_caching           | Whether prefix caching is on.
@@ -34,6 +35,7 @@ select
     num_gpu_blocks,
     max_num_seqs,
     max_num_seqs_source,
+    ranks_summed,
     max_num_batched_tokens,
     max_model_len,
     prefix_caching,
