@@ -174,7 +174,9 @@ def _add_sql(commands: argparse._SubParsersAction) -> None:
         help="line has a line for each column, as psql's \\x. Where not given, by the name of FILE, or a table, and line on a "
         "terminal that is too narrow for it",
     )
-    sql.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the result there")
+    sql.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write the result there: .csv, .json, .md, .parquet or .txt"
+    )
 
 
 def _add_record(commands: argparse._SubParsersAction) -> None:

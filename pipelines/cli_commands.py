@@ -207,6 +207,8 @@ def sql(arguments: argparse.Namespace) -> int:
     try:
         if output:
             sqlshell.require_outside(output, arguments.dir)
+            if kind is None:
+                sqlshell.require_known(output)
         with sqlshell.open_read_only(arguments.dir) as con:
             if is_typed:
                 sqlprompt.Prompt(con, kind).cmdloop()

@@ -29,7 +29,7 @@ from pipelines.publish import DATABASE, plain
 from pipelines.storage import Store
 from pipelines.texttable import aligned, cell, markdown, printable, records
 
-FORMAT_OF_SUFFIX = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet"}
+FORMAT_OF_SUFFIX = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet", ".txt": "table"}
 HAS_RESULT = frozenset({StatementType.SELECT, StatementType.EXPLAIN, StatementType.MULTI})
 DOT_COMMANDS = {
     ".tables": "the tables, each with what its rows are",
@@ -140,6 +140,12 @@ def require_outside(output: Path, place: str) -> None:
     read, written = Path(place).resolve(), output.resolve()
     if "://" not in place and (written == read or (read.is_dir() and written.is_relative_to(read))):
         raise QueryError(f"{output}: lies in {place}, which is only read; give -o a file elsewhere")
+
+
+def require_known(output: Path) -> None:
+    """QueryError where the name of a file asks for a form that there is none of; one without an ending gets a table."""
+    if output.suffix and output.suffix.lower() not in FORMAT_OF_SUFFIX:
+        raise QueryError(f"{output}: no format for `{output.suffix}`; end it in {', '.join(FORMAT_OF_SUFFIX)}, or give --format")
 
 
 def answer(con: duckdb.DuckDBPyConnection, query: str, *, kind: str | None = None, output: Path | None = None) -> None:

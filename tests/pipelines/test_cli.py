@@ -318,10 +318,19 @@ def test_sql_answers_in_each_form(capsys, result, tmp_path):
     assert json.loads(told["json"]) == [{"a": 1, "b": "x, y", "c": None, "d": [1, 2], "e": "2026-01-01T12:00:00Z"}]
     assert told["markdown"].splitlines()[2] == "| 1 | x, y |  | [1, 2] | 2026-01-01T12:00:00Z |"
     assert run(capsys, "sql", result, "select 1 as a, 2 as a") == (0, "a  a\n1  2\n", "")
-    for name in ("a.csv", "a.json", "a.md", "a.parquet"):
+    for name in ("a.csv", "a.json", "a.md", "a.parquet", "a.txt", "a"):
         assert run(capsys, "sql", result, query, "-o", tmp_path / name) == (0, "", "")
     assert (tmp_path / "a.csv").read_text() == told["csv"]
+    assert (tmp_path / "a.txt").read_text() == (tmp_path / "a").read_text() == told["table"]
     assert pq.read_table(tmp_path / "a.parquet").num_rows == 1
+
+
+def test_sql_writes_no_table_under_a_name_that_asks_for_something_else(capsys, result, tmp_path):
+    status, out, error = run(capsys, "sql", result, "select 1 as a", "-o", tmp_path / "a.xlsx")
+    assert (status, out, list(tmp_path.iterdir())) == (2, "", [])
+    assert "a.xlsx: no format for `.xlsx`; end it in .csv, .json, .md, .parquet, .txt, or give --format" in error
+    assert run(capsys, "sql", result, "select 1 as a", "-o", tmp_path / "a.out", "--format", "csv") == (0, "", "")
+    assert (tmp_path / "a.out").read_text() == "a\n1\n"
 
 
 def test_sql_writes_values_that_json_has_no_type_for(capsys, result):
