@@ -49,6 +49,11 @@ class Source:
     name: str
 
     @property
+    def given(self) -> str:
+        """Its path as the caller gave it."""
+        return str(self.path)
+
+    @property
     def compression(self) -> str | None:
         """`gzip`, `zstd` or None, by the first bytes. InputError where the file cannot be opened."""
         try:

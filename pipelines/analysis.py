@@ -20,7 +20,7 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
-from parsers import InputError
+from parsers import InputError, Source
 from parsers.columns import TABLES
 from pipelines import intake, origin, publish
 from pipelines.duck import MEMORY_LIMIT, beside, connect, literal
@@ -56,7 +56,7 @@ class Analysis:
 
 
 def analyze(  # noqa: PLR0913 - each by its name
-    paths: Iterable[Path],
+    paths: Iterable[Path | Source],
     out: Path,
     run: Run,
     *,
@@ -198,7 +198,7 @@ def _made(model: Model, done: Future[int]) -> int:
         raise InputError(f"{model.name}: a value in the inputs is beyond its sums ({fault}); please report it") from error
 
 
-def parse_only(paths: Iterable[Path], out: Path, *, tell: Tell = lambda _: None) -> Intake:
+def parse_only(paths: Iterable[Path | Source], out: Path, *, tell: Tell = lambda _: None) -> Intake:
     """Read everything into `<out>/<table>.parquet`; tables that no input fills are left out."""
     with workplace(out) as work:
         read = intake.read_into(paths, work / "tables", skip=out, tell=tell)
@@ -210,18 +210,18 @@ def parse_only(paths: Iterable[Path], out: Path, *, tell: Tell = lambda _: None)
 
 
 @contextmanager
-def workplace(out: Path) -> Iterator[Path]:
-    """A folder to work in inside `out`, gone afterwards; what a killed process left there goes first.
+def workplace(out: Path, purpose: str = "") -> Iterator[Path]:
+    """A folder to work in inside `out`, one for each purpose, gone afterwards; what a killed process left there goes first.
 
     `out` itself goes too if this made it and nothing came to lie in it.
     """
     is_new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(f"{WORK_PREFIX}*"):
-        process = left.name.removeprefix(WORK_PREFIX)
+        process = left.name.removeprefix(WORK_PREFIX).partition("-")[0]
         if process.isdecimal() and not is_alive(int(process)):
             shutil.rmtree(left, ignore_errors=True)
-    work = out / f"{WORK_PREFIX}{os.getpid()}"
+    work = out / f"{WORK_PREFIX}{os.getpid()}{f'-{purpose}' if purpose else ''}"
     work.mkdir()
     try:
         yield work

@@ -218,7 +218,11 @@ def _command(
 
 def _add_inputs(parser: argparse.ArgumentParser, at_least: str = "+") -> None:
     parser.add_argument(
-        "paths", nargs=at_least, type=Path, metavar="PATH", help="files or folders, plain or .gz/.zst, in any mix"
+        "paths",
+        nargs=at_least,
+        type=Path,
+        metavar="PATH",
+        help="files or folders, plain or .gz/.zst, in any mix; - is standard input",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the result goes; made where it is missing")
 

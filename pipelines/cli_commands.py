@@ -29,7 +29,7 @@ class CallError(Exception):
 
 def analyze(arguments: argparse.Namespace) -> int:
     """Read the inputs of one run, and say what happened."""
-    from pipelines import analysis, digest, publish
+    from pipelines import analysis, digest, piped, publish
     from pipelines.models import Run
 
     since, until = (_in_zone(moment, arguments.timezone) for moment in (arguments.since, arguments.until))
@@ -49,8 +49,8 @@ def analyze(arguments: argparse.Namespace) -> int:
         target_ttft_s=arguments.ttft_target,
         target_gap_s=arguments.gap_target,
     )
-    with Progress() as progress:
-        paths = [*arguments.paths, *_from_prometheus(arguments, since, until, progress.tell)]
+    with Progress() as progress, piped.kept(arguments.paths, arguments.out, progress.tell) as given:
+        paths = [*given, *_from_prometheus(arguments, since, until, progress.tell)]
         result = analysis.analyze(
             paths,
             arguments.out,
@@ -106,11 +106,11 @@ def _from_prometheus(
 
 def parse(arguments: argparse.Namespace) -> int:
     """Only read: raw tables, and what became of each line."""
-    from pipelines import analysis, digest
+    from pipelines import analysis, digest, piped
 
     _require_folder(arguments.out)
-    with Progress() as progress:
-        intake = analysis.parse_only(arguments.paths, arguments.out, tell=progress.tell)
+    with Progress() as progress, piped.kept(arguments.paths, arguments.out, progress.tell) as given:
+        intake = analysis.parse_only(given, arguments.out, tell=progress.tell)
     print(digest.line_accounts(intake))
     print(digest.row_counts(intake, arguments.out))
     intake.require_any()
@@ -279,6 +279,8 @@ def _in_zone(moment: datetime | None, zone: str | None) -> str | None:
 
 def _default_name(paths: Sequence[Path]) -> str:
     """The first input's name: of the folder, or of the file without its suffixes."""
+    if str(paths[0]) == "-":
+        return "stdin"
     first = Path(os.path.realpath(paths[0]))
     return printable(first.name if first.is_dir() else first.name.split(".")[0] or first.name)
 

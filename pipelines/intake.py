@@ -12,7 +12,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,7 +54,7 @@ class Outcome:
         """Its row of `raw.sources`."""
         return {
             "source": self.source.name,
-            "path": _spoken(str(self.source.path)),
+            "path": _spoken(self.source.given),
             "format": self.format.name if self.format else None,
             "engine_kind": self.format.engine_kind if self.format else None,
             "bytes": _size(self.source.path),
@@ -90,7 +90,7 @@ class Intake:
         raise InputError(f"none of the {len(self.outcomes)} files given could be read; the first: {first}")
 
 
-def read(paths: Iterable[Path], lake: Lake, *, skip: Path | None = None, tell: Tell = lambda _: None) -> Intake:
+def read(paths: Iterable[Path | Source], lake: Lake, *, skip: Path | None = None, tell: Tell = lambda _: None) -> Intake:
     """Read everything below `paths` into the raw tables of the lake's run, each replaced as a whole.
 
     InputError where a path does not exist or no path leads to a file; what lies below `skip` (the output) is not input.
@@ -112,7 +112,7 @@ def place(folder: Path, lake: Lake) -> None:
         lake.put(f"raw.{table}", lambda target, made=folder / f"{table}.parquet", name=table: _move(made, target, name))
 
 
-def read_into(paths: Iterable[Path], folder: Path, *, skip: Path | None = None, tell: Tell = lambda _: None) -> Intake:
+def read_into(paths: Iterable[Path | Source], folder: Path, *, skip: Path | None = None, tell: Tell = lambda _: None) -> Intake:
     """Read everything below `paths` into `<folder>/<table>.parquet`; a table that got no row has no file."""
     return read_sources(find(paths, skip=skip), folder, tell=tell)
 
@@ -130,11 +130,18 @@ def read_sources(sources: Sequence[Source], folder: Path, *, tell: Tell = lambda
     return Intake(tuple(outcomes), dict(sink.rows))
 
 
-def find(paths: Iterable[Path], *, skip: Path | None = None) -> list[Source]:
-    """The files below `paths` in a fixed order, each under a name of its own. Hidden files are left alone."""
+def find(paths: Iterable[Path | Source], *, skip: Path | None = None) -> list[Source]:
+    """The files below `paths` in a fixed order, each under a name of its own. Hidden files are left alone.
+
+    A Source is a file that was found already; its name may change.
+    """
     found: dict[str, Source] = {}
     output, is_output = _real(skip) if skip else None, False
     for path in paths:
+        if isinstance(path, Source):
+            unique = _unique(path.name, path.path, taken=found)
+            found[unique] = replace(path, name=unique)
+            continue
         # what was fetched into the output and is named, unlike what merely lies there
         is_asked_for = output in _real(path).parents
         for file, name in _files(path):

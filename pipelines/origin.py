@@ -50,6 +50,7 @@ class Input:
     """A file as it was before anything was read of it; None for the size of one that is no plain file, such as a pipe."""
 
     source: str
+    given: str
     path: Path
     size: int | None
 
@@ -57,7 +58,7 @@ class Input:
 def inputs(sources: Iterable[Source]) -> list[Input]:
     """The files of an analysis that is about to begin."""
     parts = [(source, [*source.earlier, source] if isinstance(source, RotatedSource) else [source]) for source in sources]
-    return [Input(source.name, part.path, _size(part.path)) for source, of_source in parts for part in of_source]
+    return [Input(source.name, part.given, part.path, _size(part.path)) for source, of_source in parts for part in of_source]
 
 
 def of(inputs: Iterable[Input], run: Run, *, anonymize: bool, has_report: bool) -> Origin | None:
@@ -67,7 +68,7 @@ def of(inputs: Iterable[Input], run: Run, *, anonymize: bool, has_report: bool) 
         content = _hash_of_input(each)
         if content is None:
             return None
-        told_inputs.append({"source": each.source, "path": str(each.path), "content": content})
+        told_inputs.append({"source": each.source, "path": each.given, "content": content})
     options = asdict(run) | {"anonymize": anonymize, "has_report": has_report}
     told = {"schema_version": SCHEMA_VERSION, "code": code_version(), "options": options, "inputs": told_inputs}
     return json.loads(json.dumps(told))
