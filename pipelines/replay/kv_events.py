@@ -16,7 +16,7 @@ prompt's end, not where the earlier answer ended; a next turn of a conversation 
 Invisible here: blocks that are not full (the last of every sequence, so each resume recomputes up to one block more than is
 stored), and resumes that found every full block. `sql/core/recompute_kv_events.sql` adds both, with the preemption counter.
 Hits and preemptions themselves publish nothing. After a restart or a cleared cache nothing counts as seen before: a cold pool
-is not an eviction.
+is not an eviction. Where a window was asked for, as a day is, the events shortly before it are followed and not counted.
 """
 
 from __future__ import annotations
@@ -252,8 +252,16 @@ def events_of(rows: Iterable[Mapping[str, object]]) -> Iterator[Event]:
     yield from flush()
 
 
+EVENTS = ("staging.kv_events_before", "staging.kv_events")
+
+
+def followed(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """The events to follow: those of the window, and before them what the pool was told to hold when it began."""
+    return pl.concat([tables[each] for each in EVENTS], how="diagonal")
+
+
 def by_engine(rows: pl.DataFrame) -> Iterator[tuple[str, Iterator[Event]]]:
-    """The events of `staging.kv_events`, engine by engine: of the pool it computes in, and of a hybrid model's first group."""
+    """The events, engine by engine: of the pool it computes in, and of a hybrid model's first group."""
     rows = rows.filter(pl.col("medium").is_null() | pl.col("medium").str.to_uppercase().eq("GPU"))
     rows = rows.filter(pl.col("group_idx").fill_null(0) == pl.col("group_idx").fill_null(0).min().over("engine"))
     # a replayed batch is the same batch
@@ -277,12 +285,12 @@ SCHEMA = {
 }
 
 
-@python_model("core.blocks_stored_again", reads=("staging.kv_events",))
-def blocks_stored_again(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:  # noqa: ARG001
+@python_model("core.blocks_stored_again", reads=EVENTS)
+def blocks_stored_again(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
     """Runs of blocks that the KV events show stored a second time within one life of the pool, and who paid for it.
 
     Only the pool the engine computes in is followed (medium GPU, or not said), and of a hybrid model its first group, so that
-    a token is counted once.
+    a token is counted once. What was stored shortly before the window is known, and what was stored again there not counted.
 
     grain: engine, again_index
     column: engine               | Engine (data-parallel rank) that published the events.
@@ -299,8 +307,9 @@ def blocks_stored_again(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.Data
     check:  blocks >= blocks_again and blocks_again >= blocks_after_removal | Each is part of the one before.
     """
     rows = []
-    for engine, events in by_engine(tables["staging.kv_events"]):
-        again = stored_again(events)
+    since = datetime.fromisoformat(run.since) if run.since else None
+    for engine, events in by_engine(followed(tables)):
+        again = [each for each in stored_again(events) if since is None or each.at >= since]
         rows += [
             {
                 "engine": engine,

@@ -25,7 +25,7 @@ from math import ceil
 import polars as pl
 
 from pipelines.models import Run, python_model
-from pipelines.replay.kv_events import Event, Prompt, by_engine, prompts
+from pipelines.replay.kv_events import EVENTS, Event, Prompt, by_engine, followed, prompts
 from pipelines.replay.load import Record
 from pipelines.replay.traces import by_trace
 from pipelines.replay.window import MOST_REQUESTS
@@ -196,7 +196,7 @@ SCHEMA = {
 TIMES = ("arrived_at", "first_token_at", "finished_at")
 
 
-@python_model("core.request_blocks", reads=("core.requests", "staging.kv_events", "raw.workload_requests"))
+@python_model("core.request_blocks", reads=("core.requests", *EVENTS, "raw.workload_requests"))
 def request_blocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:  # noqa: ARG001
     """What each request begins with, block by block: requests that begin alike begin with the same blocks.
 
@@ -214,7 +214,7 @@ def request_blocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame
     check:  told_by in ('kv_events', 'request_trace') | Nobody else tells.
     """
     requests = tables["core.requests"]
-    rows = [*_by_events(requests, tables["staging.kv_events"]), *by_trace(requests, tables["raw.workload_requests"])]
+    rows = [*_by_events(requests, followed(tables)), *by_trace(requests, tables["raw.workload_requests"])]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("request_key", "told_by")
 
 

@@ -67,7 +67,7 @@ kv_events as (
         'preemption_recompute' as kind,
         'kv_events' as method,
         2 as rung,
-        lost_batches > 0 or not is_from_start as is_partial,
+        lost_batches > 0 or not is_begin_known as is_partial,
         recompute_low as tokens_low,
         recompute_best as tokens_best,
         recompute_high as tokens_high,

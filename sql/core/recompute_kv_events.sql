@@ -16,6 +16,7 @@
 -- column: last_event_at     | Last batch.
 -- column: lost_batches      | Batches missing between two sequence numbers.
 -- column: is_from_start     | Whether the first batch of the engine is there; if not, blocks stored before it are not known.
+-- column: is_begin_known    | Whether that, or events from before the window lead up to it: they tell where the requests under way stand.
 -- column: resumes_seen      | Resumes that stored blocks again.
 -- column: resumes_unseen    | Resumes counted beyond these; NULL without the counter.
 -- column: recompute_low     | Least tokens recomputed after preemption.
@@ -39,6 +40,10 @@ with batches as (
     group by all
 ),
 
+known_before as (
+    select engine, arg_max(seq, published_at) as seq from staging.kv_events_before group by engine
+),
+
 sequenced as (
     select *, seq - lag(seq) over (partition by engine order by published_at, seq) as step from batches
 ),
@@ -50,7 +55,8 @@ coverage as (
         max(published_at) as last_event_at,
         count(*) as batches,
         coalesce(sum(step - 1) filter (where step > 1), 0) as lost_batches,
-        arg_min(seq, published_at) = 0 as is_from_start,
+        arg_min(seq, published_at) as first_seq,
+        first_seq = 0 as is_from_start,
         max(block_size) as block_size,
     from sequenced
     group by engine
@@ -148,9 +154,11 @@ told as (
             * coalesce(ratio(at_least_zero(counted.preemptions - sums.resumes_counted), sums.resumes_counted), 0) as resumes_unseen_beyond,
         coalesce(sums.stored_again, 0) as stored_again,
         coalesce(restored.tokens, 0) as restored_tokens,
+        coverage.is_from_start or coalesce(known_before.seq = coverage.first_seq - 1, false) as is_begin_known,
         1 - coalesce(crowds.own_share, 0) as others_share,
         coalesce(lost_batches / nullif(batches, 0), 0) as lost_share,
     from coverage
+    left join known_before using (engine)
     left join sums using (engine)
     left join counted using (engine)
     left join crowds using (engine)
@@ -187,6 +195,7 @@ select
     last_event_at,
     lost_batches::bigint as lost_batches,
     is_from_start,
+    is_begin_known,
     resumes_seen,
     resumes_unseen::bigint as resumes_unseen,
     at_least_zero(rebuilt_tokens + at_least_zero(tail_tokens - tail_spread) - unsure_tokens) as recompute_low,

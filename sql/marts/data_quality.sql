@@ -133,6 +133,20 @@ lost_batches as (
     group by source
 ),
 
+unseen_blocks as (
+    select
+        engine as source,
+        'kv_events_warming' as flag,
+        'info' as severity,
+        blocks as count,
+        format(
+            'KV events are known from {} on, and the pool lost {} blocks cached before, the last {} into the window: what was asked for '
+            'again until then may look new, and refilled tokens be more.',
+            strftime(known_from, '%Y-%m-%d %H:%M:%S UTC'), spoken_count(blocks), spoken_duration(warming_s)
+        ) as detail,
+    from core.kv_events_unseen
+),
+
 failures as (
     select
         source,
@@ -360,6 +374,8 @@ from (
     from holes
     union all by name
     from lost_batches
+    union all by name
+    from unseen_blocks
     union all by name
     from failures
     union all by name

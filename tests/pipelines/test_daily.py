@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 import signal
 from dataclasses import dataclass
@@ -105,6 +106,44 @@ def test_files_cut_and_rotated_at_midnight_tell_the_same(made, tmp_path):
     for day in (FIRST, SECOND):
         for table in ("preemptions", "timeline", "queue_time", "waste", "verdicts", "engines"):
             assert job.rows(day, table) == made.rows(day, table), (day, table)
+
+
+def kv_events(path: Path, *batches: tuple[str, list[dict]]) -> None:
+    lines = [
+        json.dumps({"topic": "kv-events", "seq": 100 + number, "batch": [at(time).timestamp(), events, 0]}) + "\n"
+        for number, (time, events) in enumerate(batches)
+    ]
+    write(path, lines)
+
+
+def test_what_was_cached_shortly_before_midnight_is_known_after_it_and_counted_on_its_own_day(tmp_path):
+    job = Job(configured(tmp_path))
+    shared = {"medium": "GPU", "block_size": 16, "parent_block_hash": None, "token_ids": []}
+
+    def stored(end: int) -> list[dict]:
+        """Three blocks that every prompt begins with, and one of its own."""
+        return [shared | {"type": "BlockStored", "block_hashes": [1, 2, 3, end]}]
+
+    def removed(*blocks: int) -> list[dict]:
+        return [{"type": "BlockRemoved", "block_hashes": list(blocks), "medium": "GPU"}]
+
+    kv_events(
+        tmp_path / "chat/logs/kv_events.jsonl",
+        ("2026-11-26 23:50", stored(4)),
+        ("2026-11-26 23:52", removed(1, 2, 3)),
+        ("2026-11-26 23:54", stored(5)),
+        ("2026-11-26 23:58", removed(1, 2, 3)),
+        ("2026-11-27 00:03", stored(6)),
+        ("2026-11-27 00:05", removed(9)),
+    )
+    assert [job.run(FIRST), job.run(SECOND)] == [MADE, MADE]
+    for day, evicted in ((FIRST, 6), (SECOND, 1)):
+        buckets = job.rows(day, "evictions")
+        assert sum(row["refilled_tokens"] for row in buckets) == 3 * 16, "once on each day"
+        assert sum(row["evicted_blocks"] for row in buckets) == evicted
+    [warming] = [row for row in job.rows(SECOND, "data_quality") if row["flag"] == "kv_events_warming"]
+    assert warming["count"] == 1
+    assert "cached before, the last 5 min 0 s into the window" in warming["detail"]
 
 
 def test_parts_of_a_rotated_log_are_one_source_with_its_lines_counted_through(tmp_path):

@@ -5,8 +5,11 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
+from pipelines.intake import read
+from pipelines.lake import Lake
 from pipelines.models import Run
 from pipelines.replay.kv_events import Emptied, Removed, Stored, blocks_stored_again, events_of, stored_again
+from tests.conftest import PROJECT
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -153,12 +156,38 @@ def table(*rows: dict) -> pl.DataFrame:
     return pl.DataFrame([shared | each for each in rows], schema_overrides={"group_idx": pl.Int64, "block_hash": pl.UInt64})
 
 
+def made_of(events: pl.DataFrame, before: pl.DataFrame | None = None, since: str | None = None) -> pl.DataFrame:
+    known = events.clear() if before is None else before
+    return blocks_stored_again({"staging.kv_events": events, "staging.kv_events_before": known}, Run("test", since=since))
+
+
+@pytest.mark.parametrize("second", [10, 25, 45])
+def test_a_window_tells_of_itself_what_the_whole_recording_tells_of_it(recorded, second):
+    """Resumes and refills of a real engine, once what came before the window is known; without that, some look new."""
+    since = recorded["published_at"].min() + timedelta(seconds=second)
+    within, before = recorded.filter(pl.col("published_at") >= since), recorded.filter(pl.col("published_at") < since)
+    told = ("stored_at", "kind", "blocks", "blocks_again", "blocks_after_removal", "idle_s", "is_tail_full")
+    whole = made_of(recorded).filter(pl.col("stored_at") >= since).select(told)
+    assert made_of(within, before, since.isoformat()).select(told).equals(whole)
+    assert made_of(within).height < whole.height
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> pl.DataFrame:
+    lake = Lake.of(tmp_path_factory.mktemp("events"), run="events")
+    read([PROJECT / "sample_traces" / "vllm-0.32-preemption" / "kv_events.jsonl.gz"], lake)
+    return pl.read_parquet(lake.path("raw.kv_events")).rename({"at_utc": "published_at"}).with_columns(engine=pl.lit("0"))
+
+
 def test_only_the_first_group_of_the_gpu_pool_is_followed_and_each_batch_once():
     first = [row(n, "stored", block) | {"group_idx": 1} for n, block in enumerate((1, 1))]
     other = [row(n, "stored", block) | {"group_idx": 2, "event_index": 1} for n, block in enumerate((5, 5))]
     host = [row(n, "stored", block) | {"medium": "CPU", "event_index": 2} for n, block in enumerate((6, 6))]
     events = table(*first, *other, *host, *first)
-    made = blocks_stored_again({"staging.kv_events": events}, Run("test"))
+    made = made_of(events)
     assert made.select("engine", "again_index", "blocks_again").rows() == [("0", 0, 1)]
     ungrouped = table(*(row(n, "stored", block) for n, block in enumerate((1, 1))))
-    assert blocks_stored_again({"staging.kv_events": ungrouped}, Run("test")).height == 1
+    assert (
+        blocks_stored_again({"staging.kv_events": ungrouped, "staging.kv_events_before": ungrouped.clear()}, Run("test")).height
+        == 1
+    )

@@ -39,7 +39,14 @@ def preemptions(sql, *counts):
 
 def kv_events(sql, **changed):
     known = dict.fromkeys(("recompute_low", "recompute_best", "recompute_high", "refill_low", "refill_best", "refill_high"), 80)
-    known |= {"lost_batches": 0, "is_from_start": True, "resumes_seen": 3, "resumes_unseen": 2, "stored_again": 160} | changed
+    known |= {
+        "lost_batches": 0,
+        "is_from_start": True,
+        "is_begin_known": True,
+        "resumes_seen": 3,
+        "resumes_unseen": 2,
+        "stored_again": 160,
+    } | changed
     sql.given("core.recompute_kv_events", "engine  " + "  ".join(known) + "\n0  " + "  ".join(map(str, known.values())))
 
 
@@ -69,20 +76,21 @@ def test_iteration_lines_answer_where_nearly_all_steps_have_one(sql, uncovered, 
 
 
 @pytest.mark.parametrize(
-    ("changed", "is_partial", "counts"),
+    ("changed", "is_partial", "is_refill_partial", "counts"),
     [
-        ({}, False, (3, 5, 5)),
-        ({"resumes_unseen": "-"}, False, (3, 3, 6)),
-        ({"lost_batches": 1}, True, (3, 5, 5)),
-        ({"is_from_start": False}, True, (3, 5, 5)),
+        ({}, False, False, (3, 5, 5)),
+        ({"resumes_unseen": "-"}, False, False, (3, 3, 6)),
+        ({"lost_batches": 1}, True, True, (3, 5, 5)),
+        ({"is_from_start": False}, False, True, (3, 5, 5)),  # who runs is known, what was cached long ago is not
+        ({"is_from_start": False, "is_begin_known": False}, True, True, (3, 5, 5)),
     ],
 )
-def test_kv_events_answer_where_all_of_them_were_kept(sql, changed, is_partial, counts):
+def test_kv_events_answer_where_all_of_them_were_kept(sql, changed, is_partial, is_refill_partial, counts):
     sql.given("core.engines", ENGINE)
     kv_events(sql, **changed)
     columns = ("method", "rung", "is_partial", "preemptions_low", "preemptions_best", "preemptions_high")
     assert told(sql, *columns) == [("kv_events", 2, is_partial, *counts), ("not_told", 9, True, None, None, None)]
-    assert told(sql, *columns[:3], kind="prefix_refill") == [("kv_events", 2, is_partial)]
+    assert told(sql, *columns[:3], kind="prefix_refill") == [("kv_events", 2, is_refill_partial)]
     assert used(sql, "method") == [("kv_events",)]
 
 

@@ -34,6 +34,38 @@ EVENTS = """
 """
 
 
+def test_blocks_that_go_and_were_never_seen_to_come_tell_how_long_the_record_was_warming(sql):
+    sql.given(
+        "staging.kv_events_before",
+        "engine  published_at  event    block_hash\n0       11:59:00      stored   1\n0  11:59:30  removed  8",
+    )
+    sql.given(
+        "staging.kv_events",
+        """
+        engine  source  line  event_index  published_at  event    block_hash  medium
+        0       kv      1     0            12:00:00      stored   2           -
+        0       kv      2     0            12:01:00      removed  1           -
+        0       kv      2     1            12:01:00      removed  2           -
+        0       kv      3     0            12:02:00      removed  7           -
+        0       kv      4     0            12:03:00      removed  3           -
+        0       kv      5     0            12:04:00      stored   3           -
+        0       kv      6     0            12:05:00      removed  9           CPU
+    """,
+    )
+    assert (
+        sql.rows("core.kv_events_unseen")
+        == """
+        engine  known_from  blocks  last_lost_at  warming_s
+        0       11:59:00    2       12:03:00      180
+    """
+    )
+    [warming] = [row for row in sql.rows("marts.data_quality").dicts() if row["flag"] == "kv_events_warming"]
+    assert warming["detail"] == (
+        "KV events are known from 2026-01-01 11:59:00 UTC on, and the pool lost 2 blocks cached before, the last 3 min 0 s into "
+        "the window: what was asked for again until then may look new, and refilled tokens be more."
+    )
+
+
 def given(sql, *, events: str, coverage: str = "") -> None:
     sql.given("core.engines", ENGINE)
     sql.given("core.engine_states", STATES)

@@ -284,6 +284,24 @@ def test_batches_that_were_lost_widen_the_range_upwards(sql):
     )
 
 
+@pytest.mark.parametrize(
+    ("before", "is_begin_known"), [("engine  seq", False), ("engine  seq\n0  1\n0  2", True), ("engine  seq\n0  0\n0  1", False)]
+)
+def test_events_before_the_window_tell_how_it_begins_where_none_is_lost_between(sql, before, is_begin_known):
+    again(sql, events="engine  source  line  published_at  seq  event  block_size\n0  kv  1  12:00:01  3  stored  32")
+    if "\n" in before:
+        header, *rows = before.splitlines()
+        stamped = [f"{row}  11:59:5{number}" for number, row in enumerate(rows)]
+        sql.given("staging.kv_events_before", "\n".join([f"{header}  published_at", *stamped]))
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == f"""
+        is_from_start  is_begin_known
+        false          {str(is_begin_known).lower()}
+    """
+    )
+
+
 def test_what_a_tier_gave_back_is_among_the_blocks_stored_again(sql):
     again(sql, REFILL)
     hits = [
