@@ -306,6 +306,12 @@ def test_slots_are_a_limit_of_their_own():
     assert [cause for cause, _ in outcome.waiting] == ["slots"]
 
 
+def test_who_waits_for_the_rest_of_a_chunk_waits_for_budget():
+    outcome = replay([Request(0, 60, 2)] * 3, settings(1_000))
+    assert outcome.started_at == (0.0, 0.0, 1.0)  # of the second prompt four tokens go first
+    assert [cause for cause, _ in outcome.waiting] == ["budget"]
+
+
 def test_a_prompt_longer_than_the_chunk_takes_several_steps_in_which_nobody_decodes():
     outcome = replay([Request(0, 4, 6), Request(2.5, 150, 1)], settings())
     assert outcome.first_token_at == (1.0, 6.0)  # three chunks
@@ -405,3 +411,9 @@ def test_a_request_that_never_fits_is_refused_and_its_client_goes_on():
     outcome = replay([Request(0, 900, 1), Request(0, 4, 1)], settings(), concurrency={0: 1})
     assert outcome.finished_at[0] is None
     assert outcome.finished_at[1] is not None
+    outcome = replay([Request(0, 397, 1), Request(0, 398, 1)], settings(400))
+    assert [at is not None for at in outcome.finished_at] == [True, False], "a prompt leaves three tokens of the pool at least"
+
+
+def test_a_share_of_the_pool_is_a_pool_of_its_own():
+    assert settings(400).of_pool(0.25) == settings(100)
