@@ -1,9 +1,11 @@
 """Where a sweep bends: the knee, the practical cache limit, and the levels that would tell them more closely.
 
-The knee is the level after which more load costs more in tail latency than it gains in useful throughput, each as a ratio. That
-is where throughput over tail latency is highest: Kleinrock's power. How sure that is, is asked of the requests by drawing them
-again (`pipelines.resampling`). The practical cache limit needs no estimate: the highest level below the first one in which
-running requests lost their KV blocks. What does not belong here: making the levels (sql/marts/sweep_levels.sql), or drawing them.
+The knee is the level after which more load stops buying tokens and costs more in tail latency than it gains in useful
+throughput, each as a ratio. That is where throughput over tail latency is highest (Kleinrock's power), of the levels after which
+throughput falls behind the load: as long as it rises in proportion nothing bends, however a tail of milliseconds multiplies.
+How sure that is, is asked of the requests by drawing them again (`pipelines.resampling`). The practical cache limit needs no
+estimate: the highest level below the first one in which running requests lost their KV blocks. What does not belong here: making
+the levels (sql/marts/sweep_levels.sql), or drawing them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from random import Random
+from typing import NamedTuple
 
 import polars as pl
 
@@ -24,6 +27,7 @@ TAIL = 0.95  # of the longest waits of requests; sql/marts/sweep_levels.sql has 
 NAMES = {"concurrency": "concurrency", "rate": "request rate"}
 FEWEST_LEVELS = 3  # two points bend nowhere
 MOST_ADDED = 3  # levels proposed between two
+IN_PROPORTION = 0.9  # log of the throughput's ratio over that of the load's, from which a step buys what it asks for
 
 _SCHEMA = {
     "run": pl.String,
@@ -72,10 +76,13 @@ class Level:
     target_gap_s: float
     requests: tuple[Request, ...]
 
-    @property
-    def power(self) -> float | None:
-        """Useful throughput over tail latency."""
-        return self.useful / self.tail_s if self.useful and self.tail_s else None
+
+class Point(NamedTuple):
+    """What a knee is told by: a level's load, useful throughput and tail latency."""
+
+    at: float
+    useful: float
+    tail_s: float
 
 
 @python_model(
@@ -85,10 +92,11 @@ class Level:
 def sweep_knee(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
     """Where a sweep bends, one row for each sweep and what it raised: the knee, the practical cache limit, and what to add.
 
-    The knee is the level with the most useful tokens per second per second of tail latency: beyond it, throughput gains less
-    than it costs in tail latency. It needs three levels. Its interval holds it in 90 % of resamples of the requests; where the
-    inputs are sums there is none, and the knee lies between its level and the next. The practical cache limit lies between the
-    highest level below all preemption and the lowest with some.
+    The knee is the level beyond which throughput falls behind the load and gains less than it costs in tail latency: of the
+    levels whose next step does not raise throughput in proportion, that with the most useful tokens per second per second of tail
+    latency. It needs three levels. Its interval holds it in 90 % of resamples of the requests; where the inputs are sums there is
+    none, and the knee lies between its level and the next. The practical cache limit lies between the highest level below all
+    preemption and the lowest with some.
 
     grain: run, sweep, dimension
     column: run                   | The analyzed run.
@@ -181,9 +189,19 @@ def told(
 
 
 def knee_of(levels: Sequence[Level]) -> float | None:
-    """The level with the highest power, the lowest of several; None for fewer than three levels with both numbers."""
-    powers = [(level.power, -level.at) for level in levels if level.power is not None]
-    return -max(powers)[1] if len(powers) >= FEWEST_LEVELS else None
+    """The level after which throughput stops following the load; None for fewer than three levels with both numbers."""
+    points = [Point(level.at, level.useful, level.tail_s) for level in levels if level.useful and level.tail_s]
+    return _bend(points) if len(points) >= FEWEST_LEVELS else None
+
+
+def _bend(points: Sequence[Point]) -> float:
+    """Of the levels whose next step buys less than it asks for, and the last: that of the highest power, the lowest of several."""
+    bends = [point for point, after in pairwise(points) if not _is_in_proportion(point, after)]
+    return -max((point.useful / point.tail_s, -point.at) for point in [*bends, points[-1]])[1]
+
+
+def _is_in_proportion(point: Point, after: Point) -> bool:
+    return math.log(after.useful / point.useful) >= IN_PROPORTION * math.log(after.at / point.at)
 
 
 def knee_interval(levels: Sequence[Level], *, seed: int = SEED, confidence: float = LEVEL) -> tuple[float, float] | None:
@@ -194,18 +212,21 @@ def knee_interval(levels: Sequence[Level], *, seed: int = SEED, confidence: floa
     count = resamples(sum(len(level.requests) for level in levels))
     knees = []
     for _ in range(count):
-        powers = [(_power(redraw(level.requests, rng), level.in_flight or 0), -level.at) for level in levels]
-        knees.append(-max(powers)[1])
+        points = [_point(level.at, redraw(level.requests, rng), level.in_flight or 0) for level in levels]
+        if known := [point for point in points if point is not None]:
+            knees.append(_bend(known))
+    if not knees:
+        return None
     ordered = sorted(knees)
     cut = int((1 - confidence) / 2 * len(ordered))  # levels are steps: an end lies on one, never between two
     return ordered[cut], ordered[len(ordered) - 1 - cut]
 
 
-def _power(requests: Sequence[Request], in_flight: float) -> float:
-    """Power of a level with these requests. By Little's law they take the sum of their latencies over the number in flight."""
+def _point(at: float, requests: Sequence[Request], in_flight: float) -> Point | None:
+    """A level with these requests. By Little's law they take the sum of their latencies over the number in flight."""
     seconds = sum(each.latency_s for each in requests) / in_flight
     tail = quantile([each.longest_wait_s for each in requests], TAIL)
-    return sum(each.output_tokens for each in requests) / seconds / tail if seconds > 0 and tail > 0 else 0.0
+    return Point(at, sum(each.output_tokens for each in requests) / seconds, tail) if seconds > 0 and tail > 0 else None
 
 
 # the limit
@@ -263,7 +284,7 @@ def _gaps(levels: Sequence[Level], dimension: str, knee: float | None, limit: Li
         remarks.append("No input counts preemptions, and so none tells the cache limit: record /metrics beside the sweep.")
     if knee is not None and knee == ats[-1]:
         remarks.append(
-            f"The sweep stopped too early for a knee: its highest level, {_said(dimension, ats[-1])}, is still worth its latency."
+            f"The sweep stopped too early for a knee: its highest level, {_said(dimension, ats[-1])}, still buys tokens."
         )
         to_add += above(ats[-1], is_whole=is_whole)
     elif knee is not None:

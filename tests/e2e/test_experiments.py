@@ -123,7 +123,7 @@ def test_the_published_stages_never_exported_kv_usage(modelled):
     found, told = levels(lake), knee(lake)
     assert found["kv_usage_max"].null_count() == found["preemptions"].null_count() == len(found) == 7
     assert "never exported" in " ".join(told["remarks"])
-    assert (told["knee_level"], told["knee_before"], told["cache_limit_high"]) == (61.79, 92.19, None)
+    assert (told["knee_level"], told["knee_before"], told["cache_limit_high"]) == (92.19, 122.59, None)
     flags = pl.read_parquet(lake.path("marts.data_quality")).filter(pl.col("flag") == "kv_usage_never_exported")
     assert len(flags) == 8  # the stages and their summary
 

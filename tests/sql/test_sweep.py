@@ -190,6 +190,17 @@ def test_the_knee_is_where_throughput_per_tail_latency_is_highest():
     assert knee_of(levels[:2]) is None
 
 
+def test_a_step_that_raises_throughput_as_much_as_the_load_is_no_knee():
+    """The published stages: 49 % more load buys 49 % more tokens up to 92.19 requests/s, the next third 11 %."""
+    told_of = [(1, 64, 0.04), (31.4, 1943, 0.044), (61.79, 3821, 0.057), (92.19, 5694, 0.182), (122.59, 6317, 3.2)]
+    levels = [level(*each) for each in told_of]
+    assert knee_of(levels) == 92.19
+    row = told(levels[:-1], "rate")
+    assert (row["knee_level"], row["knee_before"]) == (92.19, None)
+    assert "No knee up to 92.19 requests/s." in str(row["summary"])
+    assert any("92.19 requests/s, still buys tokens" in each for each in row["remarks"])
+
+
 def certain(at: float, rate: float, wait_s: float) -> Level:
     """A level of which every resample is alike: an interval of one level."""
     return level(at, rate, wait_s, requests=(Request(rate / at, 1.0, wait_s),) * 20, in_flight=at)
@@ -203,13 +214,14 @@ def certain(at: float, rate: float, wait_s: float) -> Level:
     ],
 )
 def test_the_interval_told_of_the_knee_is_on_the_scale_of_its_place(waits, words):
-    levels = [certain(at, 50.0 * at, wait) for at, wait in zip((1.0, 2.0, 4.0, 8.0), waits, strict=True)]
+    rates = (50.0, 90.0, 150.0, 160.0)
+    levels = [certain(at, rate, wait) for at, rate, wait in zip((1.0, 2.0, 4.0, 8.0), rates, waits, strict=True)]
     assert words in str(told(levels, "concurrency")["summary"])
 
 
 def test_the_interval_told_of_the_knee_holds_the_place_told_where_resamples_bend_lower():
     """The client's own duration says level 4, its requests drawn again say level 2: the interval reaches from 2 to beyond 4."""
-    levels = [certain(1.0, 50.0, 1), certain(2.0, 100.0, 1), certain(4.0, 200.0, 3), certain(8.0, 400.0, 30)]
+    levels = [certain(1.0, 50.0, 1), certain(2.0, 90.0, 1), certain(4.0, 150.0, 3), certain(8.0, 200.0, 30)]
     levels[2] = replace(levels[2], useful=900.0)
     assert "between concurrency 4 and 8 (90 % interval: 2 to 8)" in str(told(levels, "concurrency")["summary"])
 
