@@ -195,7 +195,7 @@ def knee_of(levels: Sequence[Level]) -> float | None:
 
 
 def _bend(points: Sequence[Point]) -> float:
-    """Of the levels whose next step buys less than it asks for, and the last: that of the highest power, the lowest of several."""
+    """Of the levels whose next step buys less than it asks for, and the last: that with the most power, the lowest of several."""
     bends = [point for point, after in pairwise(points) if not _is_in_proportion(point, after)]
     return -max((point.useful / point.tail_s, -point.at) for point in [*bends, points[-1]])[1]
 
