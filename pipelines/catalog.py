@@ -44,6 +44,20 @@ def _view(name: str, pattern: str, purpose: str) -> list[str]:
     return [f"create or replace view {name} as from {source}", f"comment on view {name} is {literal(purpose)}"]
 
 
+def describe(con: duckdb.DuckDBPyConnection, only: str | None = None) -> None:
+    """Give the columns of the catalog's views their comments, or those of one view: of each that is there and has none."""
+    meanings = {table: daily.meanings(table) for table in daily.tables()}
+    meanings |= {model.table: dict(model.columns) for model in fleet_models().values()}
+    bare = con.execute(
+        "select schema_name, table_name, column_name from duckdb_columns() "
+        "where not internal and comment is null and coalesce(table_name = $only, true)",
+        {"only": only},
+    ).fetchall()
+    for schema, table, column in bare:
+        if meaning := meanings.get(table, {}).get(column):
+            con.execute(f'comment on column "{schema}"."{table}"."{column}" is {literal(meaning)}')
+
+
 def publish(store: Store) -> None:
     """Write both files anew, the statements last; nothing happens where they are what they were."""
     made = statements(store)
@@ -60,5 +74,6 @@ def _write(path: Path, store: Store, made: list[str]) -> None:
         con.execute("use catalog")
         for statement in made[1:]:
             con.execute(statement)
+        describe(con)
         con.execute("use memory")
         con.execute("detach catalog")

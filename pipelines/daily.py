@@ -18,13 +18,14 @@ from tempfile import TemporaryDirectory
 import pyarrow.parquet as pq
 
 from parsers import InputError
+from parsers.columns import COLUMNS, TABLES
 from pipelines import analysis, day_inputs, fetched
 from pipelines.config import Config, Engine, EngineSettings
 from pipelines.contents import Contents, source_hash
 from pipelines.day_inputs import Window
 from pipelines.duck import connect, literal
 from pipelines.lake import Lake
-from pipelines.models import Run
+from pipelines.models import Run, models
 from pipelines.partition import Manifest, days, publish, read_manifest, seen
 from pipelines.publish import published
 
@@ -55,6 +56,13 @@ class Outcome:
 def tables() -> dict[str, str]:
     """The tables of a day: name in the lake -> the model or raw table it is."""
     return {name.split(".")[1]: name for name in sorted((*BESIDES, *(model.name for model in published())))}
+
+
+def meanings(table: str) -> dict[str, str]:
+    """What the columns of a day's table mean."""
+    name = tables()[table]
+    known = dict(models()[name].columns) if name in models() else {each: COLUMNS[each].meaning for each in TABLES[table]}
+    return known | {"day": "The day, in the lake's zone.", "run": "The engine, as the configuration names it."}
 
 
 def analyze_day(config: Config, engine: Engine, day: date, *, fresh: bool = False, tell: Tell = lambda _: None) -> Outcome:

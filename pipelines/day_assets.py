@@ -148,9 +148,7 @@ def fleet_assets(config: Config) -> dg.AssetsDefinition:
 
 
 def _table(con: duckdb.DuckDBPyConnection, table: str, name: str) -> dict[str, Any]:
-    meanings = dict(models()[name].columns) if name in models() else {}
-    meanings |= {"day": "The day, in the lake's zone.", "run": "The engine, as the configuration names it."}
-    return table_metadata(f"days.{table}", meanings, con, made_by=name)
+    return table_metadata(f"days.{table}", daily.meanings(table), con, made_by=name)
 
 
 def _shown(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines: list[str]) -> dict[str, Any]:

@@ -244,19 +244,32 @@ def dot_rows(con: duckdb.DuckDBPyConnection, line: str) -> pa.Table | None:
             "from information_schema.tables order by table_schema <> 'main', schema, name",
         )
     if word == ".schema":
-        is_asked = f"table_name = {literal(rest[0].split('.')[-1])}" if rest else "true"
-        whose = "" if rest else "schema_name as schema, table_name as name, "
-        columns = run(
-            con,
-            f"select {whose}column_name as column, data_type as type, comment as holds from duckdb_columns() "
-            f"where not internal and {is_asked} order by schema_name <> 'main', schema_name, table_name, column_index",
-        )
-        if not columns.num_rows:
-            raise QueryError(f"no table `{rest[0]}`; `.tables` shows what there is")
-        return columns
+        return _columns(con, rest[0] if rest else None)
     if word == ".help":
         return pa.table({"command": list(DOT_COMMANDS), "what": list(DOT_COMMANDS.values())})
     return None
+
+
+def _columns(con: duckdb.DuckDBPyConnection, asked: str | None) -> pa.Table:
+    """The columns of all tables, or of one, which needs no schema where it is the only one or in `main`."""
+    schema, _, table = (asked or "").rpartition(".")
+    where = f"table_name = {literal(table)} and {literal(schema)} in ('', schema_name)" if asked else "true"
+    found = "from duckdb_columns() where not internal"
+    if asked:
+        whose = f"(select first(schema_name order by schema_name <> 'main') {found} and {where})"
+        where = f"{where} and schema_name = {whose}"
+    if con.sql(f"select 1 {found} and {where} and comment is null limit 1").fetchall():
+        from pipelines import catalog
+
+        catalog.describe(con, table or None)  # views of a lake: for all of them at once it would be felt at the start
+    columns = run(
+        con,
+        f"select {'' if asked else 'schema_name as schema, table_name as name, '}column_name as column, data_type as type, "
+        f"comment as holds {found} and {where} order by schema_name <> 'main', schema_name, table_name, column_index",
+    )
+    if not columns.num_rows:
+        raise QueryError(f"no table `{asked}`; `.tables` shows what there is")
+    return columns
 
 
 def render(table: pa.Table, kind: str) -> str:

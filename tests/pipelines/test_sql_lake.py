@@ -8,11 +8,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from pipelines import cli, cli_commands
 from pipelines.sqlprompt import Prompt
-from pipelines.sqlshell import QueryError, open_read_only, run
+from pipelines.sqlshell import QueryError, dot_rows, open_read_only, run
 from tests import sample_lake, sql_doc
 
 EXAMPLES = list(sql_doc.examples(sql_doc.DOCUMENT.read_text()))
@@ -114,6 +115,24 @@ def test_a_lake_that_was_moved_is_still_one(lake, tmp_path):
     shutil.copytree(lake, tmp_path / "moved")
     with open_read_only(tmp_path / "moved") as con:
         assert run(con, "select count(*) as n from verdicts where is_primary").to_pylist() == [{"n": 3}]
+
+
+@pytest.mark.parametrize("opened", [open_read_only, lambda lake: duckdb.connect(str(lake / "catalog.duckdb"), read_only=True)])
+def test_every_column_of_a_lake_says_what_it_holds(lake, opened):
+    with opened(lake) as con:
+        told = dot_rows(con, ".schema")
+    assert told is not None
+    rows = told.to_pylist()
+    assert {"main", "fleet"} == {row["schema"] for row in rows}
+    assert [row for row in rows if not row["holds"]] == []
+    [day] = {row["holds"] for row in rows if row["schema"] == "main" and row["column"] == "day"}
+    assert day == "The day, in the lake's zone."
+
+
+def test_a_table_of_a_lake_says_what_its_columns_hold(con):
+    told = dot_rows(con, ".schema fleet.engine_days")
+    assert told is not None
+    assert all(row["holds"] for row in told.to_pylist())
 
 
 def test_tab_completes_tables_columns_and_words(con):
