@@ -120,7 +120,7 @@ def contents(data: Data) -> dict[str, Any]:
         "advice": data.rows("from recommendations order by rank, engine"),
         "missing": missing(data, verdicts),
         "events": [(event, seen(data, event, verdicts)) for event in language.EVENTS],
-        "look_alikes": _windows_of(verdicts, None),
+        "look_alikes": {"extent": _look_alike_extent(data, verdicts), "windows": _windows_of(verdicts, None)},
         "waste": data.rows(waste.QUERY),
         "quality": data.rows(
             "from data_quality where flag <> 'not_recognised' "
@@ -271,6 +271,19 @@ def _preemption_extent(data: Data) -> str:
     if not number.is_known:
         return "Cannot be told from these inputs."
     return f"{number.value} counted{f' ({number.spread})' if number.spread else ''}." if number.value != "0" else "None counted."
+
+
+def _look_alike_extent(data: Data, verdicts: Sequence[Row]) -> str:
+    """The answers that something else than the five paused; where there are none, whether that is known."""
+    words = {key: word.name for key, word in language.PAUSE_CAUSES.items() if word.tone is language.LOOK_ALIKE}
+    paused = [row for row in data.rows(pauses.SUMMARY) if row["cause"] in words]
+    if paused:
+        told = [f"{words[row['cause']]}: {count(row['requests'])} paused, {duration(row['longest_s'])} at most" for row in paused]
+        return f"{'; '.join(told)}."
+    if _windows_of(verdicts, None):
+        return ""
+    is_told = any(row["verdict"] != "insufficient_evidence" for row in verdicts)
+    return "None seen." if is_told else "Cannot be told from these inputs."
 
 
 def _windows_of(verdicts: Iterable[Row], event: language.Event | None) -> list[Row]:

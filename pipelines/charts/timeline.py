@@ -111,9 +111,7 @@ PANELS = (
         (Series("running", "running", WORK), Series("waiting", "waiting", QUEUEING.tone)),
         "an engine log or /metrics",
     ),
-    Panel(
-        "Preemptions", (Series("preemptions", "preempted", PREEMPTION.tone, "bar"),), "/metrics with num_preemptions_total", 48
-    ),
+    Panel("Preemptions", (Series("preemptions", "preempted", PREEMPTION.tone, "bar"),), "the counters of /metrics", 48),
     Panel(
         "Time to first token, s",
         (Series("ttft_p99_s", "p99", WORK), Series("ttft_p50_s", "median", SOFT, "dashed")),

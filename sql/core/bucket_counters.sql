@@ -1,5 +1,7 @@
 -- What each counter counted in each bucket of the timeline: a scrape interval is shared out over the buckets it covers.
 --
+-- Preemptions are those of `core.preemption_intervals`, whatever counted them: an engine's log or its request records, too.
+--
 -- grain: engine, signal, labels, bucket_at
 -- column: engine    | Engine.
 -- column: signal    | Our word for the counter.
@@ -16,7 +18,11 @@ with intervals as (
         -- what reaches into the window asked for is shared out within it; greatest passes over NULL
         greatest(interval_start, getvariable('since')::timestamptz) as shared_from,
         greatest(interval_end, plus_seconds(getvariable('since')::timestamptz, 1)) as shared_to,
-    from core.counter_intervals
+    from (
+        from core.counter_intervals where signal <> 'preemptions'
+        union all by name
+        select engine, 'preemptions' as signal, '' as labels, preemptions as delta, interval_start, interval_end from core.preemption_intervals
+    )
 ),
 
 sized as (

@@ -180,6 +180,20 @@ def test_where_no_preemption_was_counted_none_paused_an_answer_whether_or_not_to
     assert ("None by preemption" in words) == (counted == "0")
 
 
+@pytest.mark.parametrize(
+    ("afterwards", "told"),
+    [
+        ("update stalls set cause = 'engine_pause'", "Engine-wide pause: "),
+        ("delete from stalls; update verdicts set verdict = 'healthy'", "None seen."),
+        ("delete from stalls; update verdicts set verdict = 'insufficient_evidence'", "Cannot be told from these inputs."),
+    ],
+)
+def test_what_looks_like_an_event_is_told_by_its_pauses_too(tmp_path, afterwards, told, monkeypatch):
+    monkeypatch.setattr(report, "vega", lambda: "")
+    words = written(synthetic.analysis(tmp_path, afterwards=afterwards), tmp_path).words
+    assert words.split("Look-alikes", 1)[1].split("In this run", 1)[1].strip().startswith(told)
+
+
 def test_a_queue_that_was_watched_and_stayed_empty_is_none_and_not_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "vega", lambda: "")
     words = written(synthetic.analysis(tmp_path, afterwards="delete from queue_time"), tmp_path).words
