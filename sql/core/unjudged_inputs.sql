@@ -8,7 +8,7 @@
 -- column: sources  | Inputs it holds for.
 -- column: names    | Their names, the first three.
 -- column: lines    | Lines of them that were used.
--- column: requests | Requests of clients in them.
+-- column: requests | Requests of clients in them; what several results hold counts once.
 -- column: failed   | Those of them that failed.
 -- column: first_at | Earliest time in them; NULL where they have none.
 -- column: last_at  | Latest time in them.
@@ -40,6 +40,7 @@ described as (
         sources.lines_used,
         clients.requests,
         clients.failed,
+        sources.source in (select source from staging.repeated_results) as is_repeated,
         coalesce(
             times.first_utc,
             make_timestamptz(try_cast((clocks.mono_epoch_s + clients.first_mono_s) * 1e6 as bigint)),
@@ -74,8 +75,8 @@ select
         case when count(*) > 3 then format(' and {} more', count(*) - 3) end
     ) as names,
     sum(lines_used)::bigint as lines,
-    sum(requests)::bigint as requests,
-    sum(failed)::bigint as failed,
+    sum(requests) filter (where not is_repeated)::bigint as requests,
+    sum(failed) filter (where not is_repeated)::bigint as failed,
     min(first_at) as first_at,
     max(last_at) as last_at,
 from described

@@ -26,7 +26,8 @@ with results as (
         runs.started_at,
     from staging.client_runs as runs
     -- what Prometheus knew of a test, and a sum over tests that are here one by one, lie beside it
-    where runs.client is distinct from 'inference_perf_prometheus' and not regexp_matches(runs.source, 'summary_lifecycle_metrics')
+    where runs.client is distinct from 'inference_perf_prometheus'
+        and runs.source not in (select source from staging.repeated_results)
 ),
 
 engines as (

@@ -13,8 +13,8 @@
 with unread as (
     select
         source,
-        case when format is null then 'not_recognised' else 'read_in_part' end as flag,
-        case when format is null then 'info' else 'error' end as severity,
+        case when is_other then 'not_recognised' when format is null then 'not_read' else 'read_in_part' end as flag,
+        if(is_other, 'info', 'error') as severity,
         1 as count,
         error as detail,
     from raw.sources
@@ -82,6 +82,16 @@ repeats as (
         last_line - first_line + 1 as count,
         format('Its lines {:,} to {:,} are in {}, too; they are counted once.', first_line, last_line, copy_of) as detail,
     from staging.repeated_lines
+),
+
+repeated_results as (
+    select
+        source,
+        'requests_repeated' as flag,
+        'info' as severity,
+        requests as count,
+        format('Its {:,} requests are in {} and those beside it, too; they are counted once.', requests, held_in) as detail,
+    from staging.repeated_results
 ),
 
 resets as (
@@ -368,6 +378,8 @@ from (
     from servers
     union all by name
     from repeats
+    union all by name
+    from repeated_results
     union all by name
     from resets
     union all by name

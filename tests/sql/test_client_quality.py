@@ -135,3 +135,29 @@ def test_a_zone_that_was_assumed_names_the_option_that_states_it(sql, method, is
     sql.given("staging.clocks", f"source  clock  method\nserver.log  local  {method}")
     [row] = sql.rows("marts.data_quality").dicts()
     assert ("--timezone" in row["detail"]) == is_said
+
+
+@pytest.mark.parametrize(
+    ("given", "requests", "again"),
+    [
+        ("s0 s1 sum", 30, [("v/summary_lifecycle_metrics.json", 30, "v/stage_0_lifecycle_metrics.json")]),
+        ("s0 sum", 30, [("v/stage_0_lifecycle_metrics.json", 10, "v/summary_lifecycle_metrics.json")]),  # a stage was not copied
+        ("sum", 30, []),
+        ("s0 s1 other", 60, []),  # the sum of another run
+    ],
+)
+def test_requests_of_stages_and_of_their_sum_are_counted_once(sql, given, requests, again):
+    results = {
+        "s0": "v/stage_0_lifecycle_metrics.json  0  inference_perf  9   1",
+        "s1": "v/stage_1_lifecycle_metrics.json  0  inference_perf  20  0",
+        "sum": "v/summary_lifecycle_metrics.json  0  inference_perf  29  1",
+        "other": "w/summary_lifecycle_metrics.json  0  inference_perf  29  1",
+    }
+    rows = [results[name] for name in given.split()]
+    sql.given("raw.bench_runs", "\n".join(["source  run_index  client  completed  failed", *rows]))
+    sql.given("raw.sources", "\n".join(["source  format", *(f"{row.split()[0]}  inference_perf_json" for row in rows)]))
+    told = [(row["source"], row["requests"], row["held_in"]) for row in sql.rows("staging.repeated_results").dicts()]
+    assert told == again
+    assert [row["requests"] for row in sql.rows("core.unjudged_inputs").dicts()] == [requests]
+    flagged = [row["source"] for row in sql.rows("marts.data_quality").dicts() if row["flag"] == "requests_repeated"]
+    assert flagged == [source for source, *_ in again]
