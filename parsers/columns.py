@@ -58,6 +58,7 @@ COLUMNS: dict[str, Column] = {
     "lines_ignored": Column(INT, "lines", "Lines known to carry nothing this product reads."),
     "lines_not_understood": Column(INT, "lines", "Lines that look like a signal and do not follow its grammar."),
     "first_not_understood": Column(INT, "", "Line number of the first one not understood."),
+    "is_other": Column(BOOL, "", "Whether it is another kind of file, or a second copy, so that nothing is missing without it."),
     "error": Column(TEXT, "", "Why the file, or the rest of it, could not be read; null where it could."),
     # what an engine says of its own load, in a statistics line
     "engines_aggregated": Column(INT, "", "Engines summed into one line; null where the line is of one engine."),
@@ -184,6 +185,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "lines_ignored",
         "lines_not_understood",
         "first_not_understood",
+        "is_other",
         "error",
     ),
     "engine_samples": (

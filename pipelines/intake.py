@@ -63,6 +63,7 @@ class Outcome:
             "lines_ignored": self.account.ignored,
             "lines_not_understood": self.account.not_understood,
             "first_not_understood": self.account.first_not_understood,
+            "is_other": self.is_other,
             "error": self.error,
         }
 
@@ -184,6 +185,8 @@ def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:  # n
     if twin is not None:
         copy = f"{source.name}: the same content as {twin.name}, which is read; this copy is left out"
         return Outcome(source, error=copy, is_other=True)
+    if source.path.is_dir():
+        return Outcome(source, error=f"{source.name}: a folder that cannot be opened; check its permissions")
     if not source.path.is_file():
         return Outcome(source, error=f"{source.name}: not a regular file; save its content to one")
     try:
@@ -222,12 +225,18 @@ def _files(path: Path) -> Iterator[tuple[Path, str]]:
     if not path.is_dir():
         yield path, path.name
         return
-    for folder, subfolders, names in os.walk(path):
+    closed: list[OSError] = []
+    for folder, subfolders, names in os.walk(path, onerror=closed.append):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in sorted(names):
             if not name.startswith("."):
                 file = Path(folder, name)
                 yield file, file.relative_to(path).as_posix()
+    for fault in closed:
+        folder = Path(fault.filename)
+        if folder == path:
+            raise InputError(f"{path}: cannot be opened ({fault.strerror}); check its permissions")
+        yield folder, folder.relative_to(path).as_posix()  # said when it is read
 
 
 def _unique(name: str, given: Path, *, taken: dict[str, Source]) -> str:

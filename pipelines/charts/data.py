@@ -87,7 +87,7 @@ TABLES: dict[str, str] = {
     ),
     "sources": (
         "source varchar, path varchar, format varchar, engine_kind varchar, bytes bigint, lines bigint, lines_used bigint, "
-        "lines_ignored bigint, lines_not_understood bigint, first_not_understood bigint, error varchar"
+        "lines_ignored bigint, lines_not_understood bigint, first_not_understood bigint, is_other boolean, error varchar"
     ),
 }
 KEYS = frozenset(

@@ -53,6 +53,24 @@ def test_a_name_has_no_compression_suffix_and_is_relative_to_the_folder_given(tm
     assert names(tmp_path / "day" / "server.log.gz") == ["server.log"]
 
 
+def test_a_folder_that_cannot_be_opened_is_named_and_one_within_stops_nothing(tmp_path, monkeypatch):
+    write(tmp_path, a__server_log=LOG, b__more=b"1")
+    listed = os.scandir
+
+    def refused(path):
+        if Path(path) == shut:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    shut = tmp_path / "b"
+    with pytest.raises(InputError, match=r"b: cannot be opened \(Permission denied\); check its permissions"):
+        names(shut)
+    made = intake.read_into([tmp_path], tmp_path / "tables")
+    assert made.unread == ["b: a folder that cannot be opened; check its permissions"]
+    assert [each.source.name for each in made.outcomes if each.is_used] == ["a/server_log"]
+
+
 def test_two_files_never_share_a_name(tmp_path):
     one, two = write(tmp_path / "one", log=b"1"), write(tmp_path / "two", log=b"2")
     assert names(one, two) == ["log", "two/log"]
