@@ -1,4 +1,4 @@
-"""Progress on stderr: silent for two seconds, then one line that is rewritten on a terminal, or a sparse line elsewhere."""
+"""Progress on stderr: after two seconds one line that is rewritten, on a terminal; elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Progress:
             if self._is_terminal:
                 self._write(f"{ERASE}{self._message[:60]}, {elapsed:.0f} s")
                 said_at = elapsed
-            elif not said_at or elapsed - said_at >= SPARSE_S:
+            elif elapsed - said_at >= SPARSE_S:
                 self._write(f"kvpressure: {self._message}, {elapsed:.0f} s\n")
                 said_at = elapsed
         if said_at and self._is_terminal:

@@ -290,11 +290,13 @@ select
     outputs.sentence as heaviest_outputs,
     coalesce(
         format(
-            '{} sequences {} fit the pool of {} tokens 95 % of the time, {} of them 99 % of it: one holds {:.0f} tokens, '
-            'give or take {:.0f}.',
+            '{} sequences {} fit the pool of {} tokens {} of the time{}: one holds {:.0f} tokens, give or take {:.0f}.',
             demand.fits_95,
             case demand.method when 'usage' then 'as large as those that ran' else 'of this run''s lengths' end,
-            spoken_count(demand.pool_tokens), demand.fits_99, demand.held_tokens, demand.held_deviation_tokens
+            spoken_count(demand.pool_tokens),
+            if(demand.fits_99 = demand.fits_95, '99 %', '95 %'),
+            if(demand.fits_99 <> demand.fits_95, format(', {} of them 99 % of it', demand.fits_99), ''),
+            demand.held_tokens, demand.held_deviation_tokens
         ),
         format('{} sequences as large as those that ran fit the pool 95 % of the time.', demand.fits_95)
     ) as fit_sentence,
