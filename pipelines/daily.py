@@ -27,10 +27,9 @@ from pipelines.duck import connect, literal
 from pipelines.lake import Lake
 from pipelines.models import Run, models
 from pipelines.partition import Manifest, days, publish, read_manifest, seen
-from pipelines.publish import published
+from pipelines.publish import tables
 
 Tell = Callable[[str], object]
-BESIDES = ("raw.sources", "core.engine_settings", "core.requests")  # published of a day beside marts and advice
 MISSING, NAMED = "every_engine_is_there", 3  # a check beside those of `checks`: of what is not in the lake; engines it names
 MADE, UNCHANGED, EMPTY = "made", "unchanged", "empty"
 CODE = (  # what the bytes of a day depend on beside its inputs
@@ -51,11 +50,6 @@ class Outcome:
     status: str
     manifest: Manifest | None
     lack: str = ""  # of a day without input: what was looked for, and what to look at
-
-
-def tables() -> dict[str, str]:
-    """The tables of a day: name in the lake -> the model or raw table it is."""
-    return {name.split(".")[1]: name for name in sorted((*BESIDES, *(model.name for model in published())))}
 
 
 def meanings(table: str) -> dict[str, str]:

@@ -32,6 +32,7 @@ ORIGIN = "origin.json"  # of `pipelines.origin`: what the result was made of
 STORAGE_VERSION = "v1.5.0"  # DuckDB 2 writes a format that the 1.5 command line cannot open unless told
 SCHEMA_VERSION = 1  # of summary.json: raised when a field is renamed or removed
 SUMMARY_SCHEMA = Path(__file__).with_name("summary.schema.json")
+BESIDES = ("raw.sources", "core.engine_settings", "core.requests")  # a reader meets these as marts and advice, too
 CONTRACT_TABLES = (
     "runs",
     "engines",
@@ -64,8 +65,8 @@ def publish(lake: Lake, into: Path, *, anonymize: bool = False, has_report: bool
     (into / TABLES_FOLDER).mkdir(parents=True)
     if not (into / DATABASE).exists():
         write_database(lake, into / DATABASE)
-    for model in published():
-        shutil.copyfile(lake.path(model.name), into / TABLES_FOLDER / f"{model.table}.parquet")
+    for table, name in tables().items():
+        shutil.copyfile(lake.path(name), into / TABLES_FOLDER / f"{table}.parquet")
     with duckdb.connect(str(into / DATABASE), read_only=True) as con:
         con.execute("set timezone = 'UTC'")
         (into / SUMMARY).write_text(as_text(summary(con)))
@@ -92,8 +93,13 @@ def artefacts(folder: Path) -> list[str]:
 
 
 def published() -> list[Model]:
-    """The models whose tables a reader meets without a schema name: marts and advice."""
+    """The models of marts and advice, whose tables a reader meets first."""
     return [model for model in models().values() if model.layer in ("marts", "advice")]
+
+
+def tables() -> dict[str, str]:
+    """The tables that need no schema, in an analysis as in a lake, and have a file each: name -> what they are made as."""
+    return {name.split(".")[1]: name for name in sorted((*BESIDES, *(model.name for model in published())))}
 
 
 def write_database(lake: Lake, path: Path) -> None:
@@ -106,6 +112,7 @@ def write_database(lake: Lake, path: Path) -> None:
 class Database:
     """One self-contained DuckDB file: marts and advice in `main`, core in `core`, the inputs in `sources`; all commented.
 
+    Those of core that need no schema are views in `main`, so that a query is the same over an analysis and over a lake.
     Tables are copied in the order in which they are taken, by a thread of its own, so that whoever makes them goes on meanwhile.
     It is whole when the context manager is left; duckdb.Error where it could not be written. The connection is for this alone.
     """
@@ -130,8 +137,7 @@ class Database:
     def _copy(self, made: str, table: str, *, comment: str, columns: Iterable[tuple[str, str]]) -> None:
         statements = [
             f"create table {table} as from read_parquet({literal(self._lake.path(made))}, hive_partitioning = false)",
-            f"comment on table {table} is {literal(comment)}",
-            *(f'comment on column {table}."{column}" is {literal(meaning)}' for column, meaning in columns),
+            *_comments("table", table, comment, columns),
         ]
         self._copies.append(self._thread.submit(lambda: self._con.execute("; ".join(statements)) and None))
 
@@ -145,8 +151,18 @@ class Database:
         if failed is None:
             for copy in self._copies:
                 copy.result()
+            self._con.execute("use analysis")  # the file may be called something else when it is opened
+            for model in (models()[name] for name in BESIDES if name in models()):
+                self._con.execute(f"create view main.{model.table} as from core.{model.table}")
+                self._con.execute("; ".join(_comments("view", f"main.{model.table}", model.purpose, model.columns)))
+            self._con.execute("use memory")
             self._con.execute("commit")
             self._con.execute("detach analysis")
+
+
+def _comments(kind: str, name: str, purpose: str, columns: Iterable[tuple[str, str]]) -> list[str]:
+    of_columns = (f'comment on column {name}."{column}" is {literal(meaning)}' for column, meaning in columns)
+    return [f"comment on {kind} {name} is {literal(purpose)}", *of_columns]
 
 
 def summary(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 
 import duckdb
 import jsonschema
 import pyarrow.parquet as pq
+import pytest
 
 from pipelines import publish
 from pipelines.analysis import analyze
 from pipelines.models import Run
+from pipelines.sqlshell import open_read_only, run
+from tests import sql_doc
 from tests.conftest import PROJECT
 
 
@@ -18,7 +22,7 @@ def test_the_result_is_these_files_and_no_others(analyzed):
     out = analyzed.analysis.out
     artefacts = "analysis.duckdb origin.json report.html summary.json summary.md tables timeline.png timeline.svg"
     assert sorted(path.name for path in out.iterdir()) == artefacts.split()
-    assert sorted(path.stem for path in (out / "tables").iterdir()) == sorted(model.table for model in publish.published())
+    assert sorted(path.stem for path in (out / "tables").iterdir()) == sorted(publish.tables())
 
 
 def test_every_contract_table_is_there_and_every_column_says_what_it_holds(analyzed):
@@ -93,9 +97,19 @@ def test_two_analyses_of_the_same_input_are_the_same_to_the_byte(analyzed, tmp_p
         assert file.read_bytes() == (again.out / file.relative_to(analyzed.analysis.out)).read_bytes(), file.name
 
 
-def test_models_that_are_published_do_not_share_a_name():
-    names = [model.table for model in publish.published()]
-    assert len(names) == len(set(names))
+def test_tables_that_need_no_schema_do_not_share_a_name():
+    assert len(publish.tables()) == len(publish.published()) + len(publish.BESIDES)
+
+
+OF_ONE_RUN = [each for each in sql_doc.examples(sql_doc.DOCUMENT.read_text()) if not re.search(r"\bfleet\.|\bday\b", each.query)]
+
+
+@pytest.mark.parametrize("example", OF_ONE_RUN, ids=lambda example: example.title)
+def test_a_query_written_for_a_lake_is_one_for_an_analysis_too_also_where_that_was_moved(analyzed, tmp_path, example):
+    moved = tmp_path / "moved.duckdb"
+    moved.symlink_to(analyzed.analysis.database)
+    with open_read_only(moved) as con:
+        assert run(con, example.query).num_columns > 1
 
 
 def test_without_a_report_there_are_the_tables_and_nothing_is_drawn(tmp_path):
