@@ -208,7 +208,7 @@ healthy as (
 -- why nothing can be said where no engine's load was seen: one row, of the reason that most of what was given has
 unjudged as (
     select
-        arg_max(reason, (reason = 'outside_window', sources)) as reason,
+        arg_max(reason, (reason = 'outside_window', reason = 'not_reached', sources)) as reason,
         list(
             case reason
                 when 'no_requests' then format('{}: a benchmark result without a single request.', names)
@@ -216,6 +216,7 @@ unjudged as (
                     '{}: from {} to {} UTC, outside the time asked for.',
                     names, strftime(first_at, '%Y-%m-%d %H:%M:%S'), strftime(last_at, '%Y-%m-%d %H:%M:%S')
                 )
+                when 'not_reached' then format('{}: {}.', names, detail)
                 when 'no_time' then format('{}: {} lines that carry no time, and nothing beside them that places them.', names, lines)
                 when 'clients_only' then concat(
                     format('{}: ', names),
@@ -226,15 +227,16 @@ unjudged as (
                 )
                 else format('{}: {} lines, none of them of how many requests ran or waited.', names, lines)
             end
-            order by sources desc, reason
+            order by reason = 'not_reached' desc, sources desc, reason
         ) as evidence,
         list(
             case reason
                 when 'no_requests' then 'Look in the client''s own output for why it sent nothing, and run it again; keep its per-request results.'
                 when 'outside_window' then 'Leave out --since and --until, widen them, or give the files of that time; --timezone says whose time stamps without a zone are.'
+                when 'not_reached' then 'Start the engine, or correct the address, and record again: `kvpressure record` says at once what it cannot reach.'
                 when 'no_time' then 'Save each /metrics page with its time in a line above it (# scrape_unix_ms 1767225600000), again every 15 s or less; `kvpressure record` does.'
             end
-            order by sources desc, reason
+            order by reason = 'not_reached' desc, sources desc, reason
         ) as remedies,
     from core.unjudged_inputs
 ),
@@ -305,6 +307,7 @@ blind as (
             )
             when unjudged.reason = 'no_requests' then 'The benchmark sent no request: there is nothing that could have waited or been interrupted.'
             when unjudged.reason = 'outside_window' then 'Nothing of what was given is of the time asked for (--since, --until): nothing can be said of it.'
+            when unjudged.reason = 'not_reached' then 'The recorder did not reach the engine: whether anything waited or was interrupted cannot be told.'
             when unjudged.reason = 'no_time' then 'What was given carries no time: what rose between two looks, and for how long anything lasted, cannot be told.'
             else 'No input shows the engine''s load: whether anything waited or was interrupted cannot be told.'
         end as summary,

@@ -1,15 +1,16 @@
 -- What was given that shows no engine's load, by why it does not: for the verdict of a run in which nothing else can be said.
 --
 -- The reasons are asked in this order, so that an input has one: a benchmark that sent nothing, times outside the window asked for,
--- clients' results alone, no time at all, and anything else that says nothing of load.
+-- clients' results alone, a recorder that did not reach the engine, no time at all, and anything else that says nothing of load.
 --
 -- grain: reason
--- column: reason   | no_requests, outside_window, no_time, clients_only or says_nothing.
+-- column: reason   | no_requests, outside_window, not_reached, no_time, clients_only or says_nothing.
 -- column: sources  | Inputs it holds for.
 -- column: names    | Their names, the first three.
 -- column: lines    | Lines of them that were used.
 -- column: requests | Requests of clients in them; what several results hold counts once.
 -- column: failed   | Those of them that failed.
+-- column: detail   | Of what was not reached: how often each address was asked in vain, and why the last time.
 -- column: first_at | Earliest time in them; NULL where they have none.
 -- column: last_at  | Latest time in them.
 -- check:  sources > 0 | A reason holds for something.
@@ -34,10 +35,28 @@ with clients as (
     group by runs.source
 ),
 
+-- a recorder's own account has its times, and says why nothing else is there
+recorders as (
+    select
+        source,
+        string_agg(format('{} scrapes of {} failed ({})', scrapes, subject, why), '; ' order by subject) filter (where scrapes > 0) as missed,
+    from (
+        select
+            source,
+            subject,
+            sum(count) filter (where event = 'scrapes_missed') as scrapes,
+            max_by(rtrim(detail, '?.'), at_utc) filter (where event = 'scrapes_missed') as why,
+        from raw.recordings
+        group by source, subject
+    )
+    group by source
+),
+
 described as (
     select
         sources.source,
         sources.lines_used,
+        recorders.missed,
         clients.requests,
         clients.failed,
         sources.source in (select source from staging.repeated_results) as is_repeated,
@@ -57,13 +76,15 @@ described as (
             when clients.requests = 0 then 'no_requests'
             when last_at < getvariable('since')::timestamptz or first_at >= getvariable('until')::timestamptz then 'outside_window'
             when clients.source is not null then 'clients_only'
-            when first_at is null then 'no_time'
+            when recorders.missed is not null then 'not_reached'
+            when first_at is null and recorders.source is null then 'no_time'
             else 'says_nothing'
         end as reason,
     from raw.sources as sources
     left join staging.clock_sources as times using (source)
     left join staging.clocks as clocks using (source)
     left join clients using (source)
+    left join recorders using (source)
     where sources.format is not null
 )
 
@@ -77,6 +98,7 @@ select
     sum(lines_used)::bigint as lines,
     sum(requests) filter (where not is_repeated)::bigint as requests,
     sum(failed) filter (where not is_repeated)::bigint as failed,
+    string_agg(missed, '; ' order by source) as detail,
     min(first_at) as first_at,
     max(last_at) as last_at,
 from described

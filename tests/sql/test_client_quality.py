@@ -161,3 +161,22 @@ def test_requests_of_stages_and_of_their_sum_are_counted_once(sql, given, reques
     assert [row["requests"] for row in sql.rows("core.unjudged_inputs").dicts()] == [requests]
     flagged = [row["source"] for row in sql.rows("marts.data_quality").dicts() if row["flag"] == "requests_repeated"]
     assert flagged == [source for source, *_ in again]
+
+
+def test_a_recorder_that_did_not_reach_the_engine_is_why_nothing_is_told(sql):
+    sql.given("raw.sources", "source  format  lines_used\nrecording.jsonl  recording_journal  3\nserver.log  vllm_engine_log  7")
+    sql.given(
+        "raw.recordings",
+        """
+        source           line  at_utc    event           subject            since_utc  count  detail
+        recording.jsonl  1     12:00:00  started         -                  -          -      metrics
+        recording.jsonl  2     12:01:00  scrapes_missed  http://a/metrics   12:00:00   50     timed out
+        recording.jsonl  3     12:01:10  scrapes_missed  http://a/metrics   12:01:01   5      connection refused; is it running?
+        """,
+    )
+    sql.given("raw.engine_config", "source  line  key  value_text\nserver.log  1  engine_version  0.32.0")
+    [row] = sql.rows("advice.verdicts").dicts()
+    assert row["summary"].startswith("The recorder did not reach the engine: ")
+    assert "recording.jsonl: 55 scrapes of http://a/metrics failed (connection refused; is it running)." in row["evidence"]
+    assert row["missing"][0].startswith("Start the engine, or correct the address, and record again")
+    assert not any("carry no time" in each for each in row["evidence"] if each.startswith("recording"))
