@@ -22,6 +22,8 @@ import pytest
 from pipelines.build import EXECUTORS
 from pipelines.cli_arguments import build_parser
 from pipelines.cli_commands import FAIL_ON_SEVERITY
+from pipelines.replay.engines import MODELS
+from pipelines.replay.levers import OF_LOAD
 from tests.conftest import PROJECT, SAMPLES
 
 README = (PROJECT / "README.md").read_text()
@@ -141,6 +143,12 @@ def test_the_severities_of_fail_on_are_those_of_the_readme():
 
 def test_every_variable_of_the_environment_is_in_the_readme():
     assert set(re.findall(r"KVPRESSURE_[A-Z_]+", CODE)) == set(re.findall(r"KVPRESSURE_[A-Z_]+", README))
+
+
+def test_the_levers_of_each_engine_and_of_the_load_are_in_the_readme():
+    for whose, levers in {**{model.name: model.own for model in MODELS.values()}, "the load": OF_LOAD}.items():
+        _, _, told = README.partition(f"of {whose}: ")
+        assert re.findall(r"`(\w+)`", re.split(r"; |\. ", told)[0]) == list(levers), whose
 
 
 def test_every_executor_is_in_the_documents():

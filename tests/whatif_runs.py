@@ -33,10 +33,14 @@ def requests(count: int, *, rate: float | None = None, prompt: int = 180, output
 
 
 def serve(
-    load: list[Request], settings: EngineSettings, concurrency: int | None = None, step_time: StepTime = STEP_TIME
+    load: list[Request],
+    settings: EngineSettings,
+    concurrency: int | None = None,
+    *,
+    step_time: StepTime = STEP_TIME,
+    engine_kind: str = "vllm",
 ) -> Outcome:
-    replay = MODELS["vllm" if isinstance(settings, Settings) else "sglang"].replay
-    return replay(settings, step_time, load, concurrency={0: concurrency} if concurrency else None).run()
+    return MODELS[engine_kind].replay(settings, step_time, load, concurrency={0: concurrency} if concurrency else None).run()
 
 
 def records(load: list[Request], outcome: Outcome) -> list[Record]:
@@ -58,7 +62,7 @@ def recording(
     engine_kind: str = "vllm",
 ) -> Recording:
     """The run of this load on this engine, as far as a what-if needs it. `fitted` is what a calibration made of it."""
-    outcome = serve(load, settings, concurrency)
+    outcome = serve(load, settings, concurrency, engine_kind=engine_kind)
     written = records(load, outcome)
     client = client_of(written)
     waits = sorted(each.first_token_s - each.arrived_s for each in written)

@@ -53,7 +53,7 @@ def replay(kind: str, count: int) -> float:
     times = max(1, 20_000 // count)
     started = time.process_time()
     for _ in range(times):
-        serve(load, SETTINGS[kind], IN_FLIGHT)
+        serve(load, SETTINGS[kind], IN_FLIGHT, engine_kind=kind)
     return (time.process_time() - started) / times
 
 

@@ -220,7 +220,7 @@ def test_a_run_of_sglang_is_reproduced(retracting):
     ],
 )
 def test_another_setting_of_sglang_is_foretold(retracting, changes, changed):
-    outcome = serve(bursts(), replace(SGLANG, **changed))
+    outcome = serve(bursts(), replace(SGLANG, **changed), engine_kind="sglang")
     told, _ = retracting.predict(changes)
     for name, truth in (
         ("preemptions", len(outcome.preemptions)),
