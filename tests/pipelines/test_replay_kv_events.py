@@ -30,6 +30,11 @@ def kinds(*events) -> list[tuple[str, int]]:
     return [(each.kind, each.blocks_again) for each in stored_again(events)]
 
 
+def test_a_prompt_that_goes_two_blocks_beyond_an_answer_is_the_next_turn_and_not_its_resume():
+    assert kinds(stored(0, 1, 2, 3), *removed(1, 1, 2, 3), stored(2, 1, 2, 3, 4)) == [("resume", 3)]
+    assert kinds(stored(0, 1, 2, 3), *removed(1, 1, 2, 3), stored(2, 1, 2, 3, 4, 5)) == [("refill", 3)]
+
+
 def test_a_run_that_ends_where_a_sequence_stood_is_its_resume():
     prompt, growth = stored(0, 1, 2, 3), stored(1, 4, on=3)
     assert kinds(prompt, growth, *removed(2, 3, 4), stored(3, 3, 4, on=2)) == [("resume", 2)]
@@ -161,10 +166,14 @@ def made_of(events: pl.DataFrame, before: pl.DataFrame | None = None, since: str
     return blocks_stored_again({"staging.kv_events": events, "staging.kv_events_before": known}, Run("test", since=since))
 
 
-@pytest.mark.parametrize("second", [10, 25, 45])
-def test_a_window_tells_of_itself_what_the_whole_recording_tells_of_it(recorded, second):
-    """Resumes and refills of a real engine, once what came before the window is known; without that, some look new."""
-    since = recorded["published_at"].min() + timedelta(seconds=second)
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
+def test_a_window_tells_of_itself_what_the_whole_recording_tells_of_it(recorded, share):
+    """Resumes and refills of a real engine, once what came before the window is known; without that, some look new.
+
+    The window begins with the instant of one of them.
+    """
+    again = made_of(recorded)["stored_at"]
+    since = again[int(share * len(again))]
     within, before = recorded.filter(pl.col("published_at") >= since), recorded.filter(pl.col("published_at") < since)
     told = ("stored_at", "kind", "blocks", "blocks_again", "blocks_after_removal", "idle_s", "is_tail_full")
     whole = made_of(recorded).filter(pl.col("stored_at") >= since).select(told)
