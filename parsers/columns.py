@@ -6,16 +6,19 @@ the SQL file that makes them) and any reading of bytes.
 
 Raw tables keep what the file said. Times come in two forms: `at_utc` (`at` is a reserved word of DuckDB 2) where the file itself carries an absolute time, and
 `at_local` where it carries a wall clock without a zone (and often without a year: then the year is PLACEHOLDER_YEAR, or the
-one after it behind a New Year's Eve). `pipelines.clock` turns the second into the first. A value a line lacks is null, never zero.
+one after it behind a New Year's Eve; a clock that counts from a start has START_OF_CLOCK there). `pipelines.clock` turns the second into the first. A value a line lacks is null, never zero.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 import pyarrow as pa
 
 PLACEHOLDER_YEAR = 2000  # a leap year, so that 02-29 parses; no inference engine wrote a log in it
+LOGGED_SINCE = 1990  # what stands before it is counted from a start, and is of no wall clock
+START_OF_CLOCK = datetime(1970, 1, 1)  # noqa: DTZ001 - `at_local` of the 0 of a clock that counts from a start; it has no zone
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ COLUMNS: dict[str, Column] = {
     "model": Column(TEXT, "", "Served model name."),
     # when
     "at_utc": Column(UTC, "", "Time of the observation where the input carries an absolute one."),
-    "at_local": Column(LOCAL, "", "Wall clock of the writer, no zone; year 2000 or 2001 where the input has no year."),
+    "at_local": Column(LOCAL, "", "Wall clock of the writer, no zone; year 2000 or 2001 where the input has no year, 1970 where it counts from a start."),
     # the sources themselves
     "path": Column(TEXT, "", "Path of the file as it was given."),
     "format": Column(TEXT, "", "Name of the recognised format; null where none was."),

@@ -14,7 +14,7 @@ at the end every running request fails: each is one `request_failed_no_kv`, and 
 a slot leaves no line below debug verbosity.
 
 The clock of a line runs from the start of the process. Where neither the line nor its wrapper has a wall clock, `at_local` is
-that time counted from the first of January of the placeholder year: distances hold, the date says nothing.
+that time counted from START_OF_CLOCK: distances hold, and when the process started is for `pipelines.clock` to find.
 Function names are cut to twelve letters and move between versions, so lines are told by their words.
 """
 
@@ -28,7 +28,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from parsers import Format
-from parsers.columns import PLACEHOLDER_YEAR
+from parsers.columns import START_OF_CLOCK
 from parsers.log_reading import HELD, Grammar, Row, entries, head_lines, literals, read_log
 from parsers.source import Account, Sink, Source
 
@@ -56,7 +56,6 @@ GRAMMAR = Grammar(
     ),
 )
 
-START_OF_CLOCK = datetime.fromisoformat(f"{PLACEHOLDER_YEAR}-01-01")
 CLOCK = re.compile(r"(?P<minutes>\d+)\.(?P<seconds>\d\d)\.(?P<milli>\d{3})\.(?P<micro>\d{3}) ")
 LEVEL = re.compile(r"[IWEDC] ")
 # slot      release: id  0 | task 86 | stop processing: n_tokens = 253, truncated = 0
@@ -263,7 +262,7 @@ class _Server:
 
 
 def _since_start(clock: re.Match[str]) -> datetime:
-    """The process's clock, as a wall clock of a placeholder day."""
+    """The process's clock, which counts from its start."""
     minutes, seconds, milli, micro = (int(part) for part in clock.groups())
     return START_OF_CLOCK + timedelta(minutes=minutes, seconds=seconds, milliseconds=milli, microseconds=micro)
 

@@ -9,7 +9,7 @@
      "resolved_config":{"cache_config":{…},"scheduler_config":{…},…}}                        meta.json -> engine_config
 
 The arrival is on an absolute clock, the other moments of a request on the engine's monotonic one: only their distances are
-used. The load's clock starts with the run.
+used. The load's clock counts from the start of the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from parsers import Format
 from parsers.bench_rows import begins_as_json, epoch, has_keys, of, real, seconds_between, text, whole
-from parsers.columns import PLACEHOLDER_YEAR
+from parsers.columns import START_OF_CLOCK
 from parsers.csv_line import cells
 from parsers.json_text import decode_line, decoded, read_rest
 from parsers.source import Account, InputError, Sink, Source
@@ -29,7 +29,6 @@ from parsers.unix_time import seconds_later
 from parsers.vllm_config_lines import settings_in
 
 HEADER = b"t,prompt_throughput,gen_throughput,running,waiting,kv_cache_pct"
-START_OF_CLOCK = datetime(PLACEHOLDER_YEAR, 1, 1)  # noqa: DTZ001 - it has no zone
 # what vLLM made of its arguments, by part, and what it calls there otherwise than on its command line
 PARTS = ("cache_config", "model_config", "parallel_config", "scheduler_config", "lora_config")
 PART_NAMES = {"cache_dtype": "kv_cache_dtype", "policy": "scheduling_policy"}

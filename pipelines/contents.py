@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from parsers import InputError, Source
-from parsers.columns import PLACEHOLDER_YEAR, schema
+from parsers.columns import LOGGED_SINCE, PLACEHOLDER_YEAR, schema
 from parsers.rotated import base_of
 from pipelines import intake
 from pipelines.patterns import Found
@@ -115,6 +115,7 @@ class Contents:
         self._lengths: dict[str, int] = state.get("lengths", {})  # hash -> bytes
         self._before = json.dumps([self._seen, self._lengths], sort_keys=True)
         self._extends: dict[str, tuple[str, ...]] = {}  # of what was hashed just now
+        self._unopened: dict[str, str] = {}  # path -> why; tried anew each time: rights change nothing that marks a file
         self._known: dict[str, Content] = {}
 
     def learn(self, found: Iterable[Found]) -> dict[str, Content]:
@@ -126,9 +127,14 @@ class Contents:
         return {digest: self._content(digest, same) for digest, same in sorted(by_digest.items())}
 
     def digest_of(self, found: Found) -> str | None:
-        """The hash a file had when it was learned; None where it could not be read."""
-        seen = self._seen.get(found.uri)
-        return seen[1] or None if seen else None
+        """The hash a file had when it was learned; None where it could not be opened."""
+        return None if found.uri in self._unopened else self._seen.get(found.uri, ("", None))[1]
+
+    def fault(self, found: Found) -> str | None:
+        """Why nothing of a file that was learned could be read; None where something could."""
+        digest = self.digest_of(found)
+        content = self.kept(digest) if digest else None
+        return self._unopened.get(found.uri) or (content.error if content and not content.is_timed else None)
 
     def kept(self, digest: str) -> Content | None:
         """A content whose rows are kept, whether its file is still there or not."""
@@ -154,14 +160,14 @@ class Contents:
         if mark is None:  # gone since it was listed
             return None
         seen = self._seen.get(found.uri)
-        if seen and seen[0] == mark:
-            return seen[1] or None
+        if seen and seen[0] == mark and seen[1]:
+            return seen[1]
         try:
             with found.store.fetched(found.name) as path:
                 digest, size, extends = _hashed(Source(path, found.name), self._lengths)
         except (InputError, OSError) as error:
             self._tell(str(error))
-            self._seen[found.uri] = [mark, ""]
+            self._unopened[found.uri] = " ".join(str(error).split())
             return None
         self._seen[found.uri], self._lengths[digest] = [mark, digest], size
         self._extends[digest] = extends
@@ -287,7 +293,11 @@ def _times(folder: Path, rows: Mapping[str, int]) -> tuple[str | None, str | Non
                 column = metadata.row_group(group).column(index)
                 told = column.statistics
                 if column.path_in_schema in _TIMES and told is not None and told.has_min_max:
-                    (local if column.path_in_schema.endswith("_local") else utc).extend((told.min, told.max))
+                    ends = (told.min, told.max)
+                    if not column.path_in_schema.endswith("_local"):
+                        utc.extend(ends)
+                    elif told.min.year >= LOGGED_SINCE:  # a clock that counts from a start says nothing of the day
+                        local.extend(ends)
         if table == "bench_runs":  # its date is that of its end
             ran = pq.read_table(folder / f"{table}.parquet", columns=["date_local", "duration_s"]).to_pylist()
             local += [each["date_local"] - timedelta(seconds=each["duration_s"] or 0) for each in ran if each["date_local"]]

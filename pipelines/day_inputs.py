@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from parsers import InputError, Sink
 from parsers.columns import TABLES
 from pipelines import fetched, intake
 from pipelines.config import Config, Engine
-from pipelines.contents import LOCAL_REACH, Content, Contents
+from pipelines.contents import LOCAL_REACH, Content, Contents, bare_name
 from pipelines.duck import connect, literal
 from pipelines.lake import Lake
 from pipelines.partition import INPUT, SETTINGS, Manifest, Used
+from pipelines.patterns import Found
 from pipelines.storage import Store
 
 REACH = timedelta(seconds=900)  # before the day: the scrape that its first counters are told from (sql/lib/times.sql)
@@ -77,24 +79,64 @@ def choose(config: Config, engine: Engine, day: date, contents: Contents) -> Rol
     return roles
 
 
-def unread(engine: Engine, day: date, contents: Contents) -> list[str]:
-    """Why the files that name the day could not be read; empty where there are none."""
-    digests = [contents.digest_of(each) for each in engine.files((day,)) if each.day == day]
-    found = [content for digest in digests if digest and (content := contents.kept(digest))]
-    return [content.error for content in found if content.error]
+@dataclass(frozen=True)
+class Lack:
+    """What is to be told of a day's files: in one sentence, which is the same for a whole fleet."""
+
+    how: str = ""
+    is_fault: bool = False  # there are files, and none of the day can be read
+    is_of_day: bool = True  # rather than of any that the lake does not have
 
 
-def lack(engine: Engine, day: date, contents: Contents) -> str:
+def unread(engine: Engine, day: date, contents: Contents, before: Manifest | None, *, has_others: bool, is_kept: bool) -> Lack:
+    """What cannot be read of the files that the day was made of or that may be of it; nothing is told where all can.
+
+    `before` is the day as the lake has it; `is_kept`, whether it stays where nothing else is there. A file that is no log any
+    more is told whenever the day is looked at. One that is empty by now is as one that is gone: a log is, once it was rotated.
+    """
+    files = engine.files((day,))
+    faults = [(each, fault) for each in files if (fault := contents.fault(each))]
+    replaced = _replaced(before, files, contents) if before else set()
+    lost = [fault for each, fault in faults if bare_name(Path(each.name).name) in replaced and _is_something_else(each, contents)]
+    if lost:
+        return Lack(f"what was read of it before is kept, but it cannot be read any more: {_first(lost)}", not has_others)
+    if has_others or is_kept:
+        unopened = [fault for each, fault in faults if contents.digest_of(each) is None]
+        return Lack(f"beside what is read, there is what cannot be: {_first(unopened)}" if unopened else "", is_of_day=False)
+    of_day = [fault for each, fault in faults if each.day == day]
+    if of_day or (faults and len(faults) == len(files)):
+        told = of_day or [fault for _, fault in faults]
+        whose = "its one file" if len(told) == 1 else f"none of its {len(told)} files"
+        return Lack(f"{whose} {'cannot' if len(told) == 1 else 'can'} be read: {_first(told)}", True, bool(of_day))
+    unopened = [fault for each, fault in faults if contents.digest_of(each) is None]
+    paths = ", ".join(engine.settings.paths)
+    told = f"what can be read of {paths} tells nothing of this day, and there is what cannot be: {_first(unopened)}"
+    return Lack(told, is_fault=True, is_of_day=False) if unopened else Lack()
+
+
+def _replaced(done: Manifest, files: Iterable[Found], contents: Contents) -> set[str]:
+    """Names of what a day was made of and no file has any more, also not as its beginning."""
+    here = {digest for each in files if (digest := contents.digest_of(each))}
+    here |= {part for digest in here for part in _known(contents, digest).extends}
+    return {used.name for used in done.inputs if used.role == INPUT and used.content not in here}
+
+
+def _is_something_else(found: Found, contents: Contents) -> bool:
+    """Whether a file is no log, or cannot be opened, so that nobody knows."""
+    digest = contents.digest_of(found)
+    content = _known(contents, digest) if digest else None
+    return content is None or (content.format is None and content.bytes > 0)
+
+
+def _first(faults: list[str]) -> str:
+    return f"{faults[0]} (and {len(faults) - 1} more)" if len(faults) > 1 else faults[0]
+
+
+def lack(engine: Engine, day: date) -> str:
     """Why a day has no input: what was looked for and what to look at, in one sentence that is the same for a whole fleet."""
-    settings, files = engine.settings, engine.files((day,))
+    settings = engine.settings
     paths = ", ".join(settings.paths)
-    digests = [contents.digest_of(each) for each in files]
-    known = [content for digest in digests if digest and (content := contents.kept(digest))]
-    errors = [each.error for each in known if each.error and not each.is_timed]
-    if files and (None in digests or len(errors) == len(files)):
-        first = errors[0] if errors else f"{files[digests.index(None)].uri} cannot be opened"
-        return f"what matches {paths} cannot be read; the first: {first}"
-    if files:
+    if engine.files((day,)):
         return f"what matches {paths} tells nothing of this day; check that it is still written, and the `timezone` of its stamps"
     server = f"the Prometheus server has nothing of {settings.selector or 'it'}" if settings.prometheus else ""
     nowhere = f"no file matches {paths}" if paths else ""
@@ -224,7 +266,7 @@ def _conditions(table: str, window: Window) -> Iterator[str]:
     elif "at_utc" in columns:
         begin = None if table == "engine_config" else window.since - REACH
         has_local = "at_local" in columns
-        yield "at_utc is null and at_local is null" if has_local else "at_utc is null"
+        yield "at_utc is null and (at_local is null or is_counted(at_local))" if has_local else "at_utc is null"
         yield _between("at_utc", begin, window.until)
         if has_local:
             yield f"at_utc is null and ({_between_local('at_local', begin, window)})"
@@ -245,4 +287,4 @@ def _between_local(stamp: str, begin: datetime | None, window: Window) -> str:
     within = f"({stamp} - to_years((year({stamp}) - 2000)::integer))"
     low, high = low.replace(year=2000), high.replace(year=2000)
     of_year = f"{within} >= timestamp '{low}' {'and' if low <= high else 'or'} {within} < timestamp '{high}'"
-    return f"({own_year}) or (year({stamp}) < 2010 and ({of_year}))"
+    return f"({own_year}) or (year({stamp}) < 2010 and not is_counted({stamp}) and ({of_year}))"

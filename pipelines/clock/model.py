@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from pipelines.clock.counted import starts
 from pipelines.clock.origins import Origin, choose, from_counters, from_date, from_lines, from_siblings, from_spans
 from pipelines.clock.sightings import arrivals_logged, ends_dated, requests_sent, spans_seen
 from pipelines.clock.stamps import Reading, zone_ahead
@@ -35,6 +36,8 @@ SCHEMA = {
         "raw.request_lines",
         "raw.bench_runs",
         "raw.bench_requests",
+        "raw.engine_config",
+        "raw.sources",
     ),
 )
 def clocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
@@ -42,7 +45,7 @@ def clocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
 
     grain: source
     column: source       | Input.
-    column: clock        | epoch (absolute times), local (stamps without a zone), monotonic (seconds of unknown origin) or none.
+    column: clock        | epoch (absolute times), local (stamps without a zone), monotonic (seconds from some start) or none.
     column: zone         | Zone its local stamps are read in.
     column: base_year    | Year that stands for the placeholder year of its stamps; NULL where they have their own.
     column: mono_epoch_s | Epoch seconds at the 0 of its monotonic clock; NULL where nothing places it.
@@ -55,6 +58,7 @@ def clocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
     requests = requests_sent(tables["raw.bench_requests"])
     clients = {str(name): part for (name,), part in requests.partition_by("source", as_dict=True).items()}
     origins, readings = _placements(tables, requests, clients, run)
+    origins |= starts(sources, tables["staging.clock_curves"], spans_seen(tables["raw.spans"]), _stated(tables), run)
     pages = {row["source"]: row for row in snapshots.iter_rows(named=True)}
     rows = [
         {"source": name}
@@ -92,6 +96,15 @@ def _placements(
     return placed | late, dated | readings
 
 
+def _stated(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Each source with its format, and the one moment its settings name, where they name one."""
+    said = tables["raw.engine_config"].drop_nulls("at_utc").group_by("source").agg(pl.col("at_utc").unique())
+    one = said.filter(pl.col("at_utc").list.len() == 1).with_columns(
+        (pl.col("at_utc").list.first().dt.epoch("us") / 1e6).alias("at_s")
+    )
+    return tables["raw.sources"].select("source", "format").join(one.select("source", "at_s"), on="source", how="left")
+
+
 def _clock(
     source: Mapping[str, Any], reading: Reading | None, *, is_client: bool, origin: Origin | None, page: Mapping[str, Any] | None
 ) -> dict[str, Any]:
@@ -100,7 +113,7 @@ def _clock(
         zone = reading.zone if reading and source["local_ahead_s"] is None else zone_ahead(source)
         year = reading.base_year if reading else None
         return {"clock": "epoch", "error_s": 0.0, "method": "absolute times", "zone": zone, "base_year": year}
-    if is_client and origin:
+    if (is_client or source["first_counted_s"] is not None) and origin:
         error_s = None if origin.is_assumed else origin.error_s
         return {"clock": "monotonic", "mono_epoch_s": origin.epoch_s, "error_s": error_s, "method": origin.method}
     if is_client:

@@ -63,13 +63,15 @@ described as (
         coalesce(
             times.first_utc,
             make_timestamptz(try_cast((clocks.mono_epoch_s + clients.first_mono_s) * 1e6 as bigint)),
-            absolute_time(null, times.first_local, clocks.zone, clocks.base_year),
+            make_timestamptz(try_cast((clocks.mono_epoch_s + times.first_counted_s) * 1e6 as bigint)),
+            absolute_time(null, times.first_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s),
             clocks.placed_at
         ) as first_at,
         coalesce(
             times.last_utc,
             make_timestamptz(try_cast((clocks.mono_epoch_s + clients.last_mono_s) * 1e6 as bigint)),
-            absolute_time(null, times.last_local, clocks.zone, clocks.base_year),
+            make_timestamptz(try_cast((clocks.mono_epoch_s + times.last_counted_s) * 1e6 as bigint)),
+            absolute_time(null, times.last_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s),
             clocks.placed_at
         ) as last_at,
         case

@@ -7,11 +7,16 @@ create or replace macro seconds_between(earlier, later) as epoch(later) - epoch(
 create or replace macro plus_seconds(moment, seconds) as
     make_timestamptz(try_cast(epoch_us(moment) + round(seconds * 1e6) as bigint));
 
+-- Whether a stamp counts from a start, and is of no wall clock: the parser's, before any log of an engine was written.
+create or replace macro is_counted(at_local) as year(at_local) < 1990;
+
 -- The absolute time of a wall-clock stamp: its own `at_utc` where the line had one, else the stamp read in `zone`, its year
--- replaced where the stamp had none (years before 2010 are the parser's placeholder; a stamp behind a New Year's Eve has 2001).
-create or replace macro absolute_time(at_utc, at_local, zone, base_year) as coalesce(
+-- replaced where the stamp had none (years before 2010 are the parser's placeholder; a stamp behind a New Year's Eve has 2001). A clock
+-- that counts from a start stands in 1970, and began at the epoch second `start_s`.
+create or replace macro absolute_time(at_utc, at_local, zone, base_year, start_s) as coalesce(
     at_utc,
     case
+        when is_counted(at_local) then make_timestamptz(try_cast((start_s + epoch(at_local)) * 1e6 as bigint))
         when at_local is null or zone is null then null
         when year(at_local) < 2010 then timezone(
             zone,

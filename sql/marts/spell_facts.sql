@@ -21,7 +21,7 @@
 -- column: mean_kv_usage_ratio | Mean share of the pool held.
 -- column: preemptions        | Preemptions counted.
 -- column: first_tokens       | Requests that got their first token.
--- column: queued_s           | Waits before the first run, summed over requests that ended in the spell.
+-- column: queued_s           | Waits before the first run, summed over requests that ended in the spell: of histograms, else of their records.
 -- column: queued_requests    | Requests in that sum.
 -- column: e2e_s              | Whole latencies of the requests that ended, summed.
 -- column: prompt_tokens      | Prompt tokens computed.
@@ -123,6 +123,25 @@ counted as (
     group by all
 ),
 
+-- the same of the requests whose own records say how long they waited
+recorded as (
+    select
+        spells.engine,
+        spells.verdict,
+        spells.window_start,
+        sum(requests.queue_s) as queued_s,
+        count(*) as queued_requests,
+        sum(seconds_between(requests.arrived_at, requests.finished_at)) as e2e_s,
+    from spells_by_hour as spells
+    inner join core.requests
+        on requests.engine = spells.engine
+        and hour_of(requests.finished_at) = spells.hour
+        and requests.finished_at > spells.window_start
+        and requests.finished_at <= spells.window_end
+    where requests.queue_s is not null
+    group by all
+),
+
 slowed as (
     select
         spells.engine,
@@ -193,9 +212,9 @@ select
     states.mean_kv_usage_ratio,
     preempted.preemptions,
     counted.first_tokens,
-    counted.queued_s,
-    counted.queued_requests,
-    counted.e2e_s,
+    if(counted.queued_requests is null, recorded.queued_s, counted.queued_s) as queued_s,
+    coalesce(counted.queued_requests, recorded.queued_requests) as queued_requests,
+    if(counted.queued_requests is null, recorded.e2e_s, counted.e2e_s) as e2e_s,
     counted.prompt_tokens,
     counted.generation_tokens,
     slowed.decode_s,
@@ -212,6 +231,7 @@ from core.spells
 left join states using (engine, verdict, window_start)
 left join preempted using (engine, verdict, window_start)
 left join counted using (engine, verdict, window_start)
+left join recorded using (engine, verdict, window_start)
 left join slowed using (engine, verdict, window_start)
 left join looked_up using (engine, verdict, window_start)
 left join paused using (engine, verdict, window_start)

@@ -35,7 +35,7 @@ select
         first_sent.first_at,
         runs.start_at,
         make_timestamptz(try_cast((clocks.mono_epoch_s + first_sent.first_mono_s) * 1e6 as bigint)),
-        plus_seconds(absolute_time(null, runs.date_local, clocks.zone, clocks.base_year), -runs.duration_s)
+        plus_seconds(absolute_time(null, runs.date_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s), -runs.duration_s)
     ) as started_at,
     plus_seconds(started_at, runs.duration_s) as ended_at,
     runs.duration_s,

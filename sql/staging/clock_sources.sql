@@ -8,6 +8,8 @@
 -- column: last_local     | Latest zone-less stamp.
 -- column: first_dated    | Earliest of them that has a year of its own; NULL where none has.
 -- column: last_undated   | Latest of them that has none; NULL where each has one.
+-- column: first_counted_s | Earliest stamp of a clock that counts from a start, in its seconds; NULL where none does.
+-- column: last_counted_s  | Latest one.
 -- column: local_ahead_s  | Median of stamp minus absolute time over the rows that carry both; NULL where none does.
 -- column: has_untimed    | Whether it has rows with neither (a metrics page saved without its time).
 -- column: has_leap_day   | Whether a stamp lies on 29 February: then its year is a leap year.
@@ -45,11 +47,13 @@ select
     source,
     min(at_utc) as first_utc,
     max(at_utc) as last_utc,
-    min(at_local) as first_local,
-    max(at_local) as last_local,
+    min(at_local) filter (where not is_counted(at_local)) as first_local,
+    max(at_local) filter (where not is_counted(at_local)) as last_local,
     min(at_local) filter (where year(at_local) >= 2010) as first_dated,
-    max(at_local) filter (where year(at_local) < 2010) as last_undated,
-    median(epoch(at_local) - epoch(at_utc)) as local_ahead_s,
+    max(at_local) filter (where year(at_local) < 2010 and not is_counted(at_local)) as last_undated,
+    min(epoch(at_local)) filter (where is_counted(at_local)) as first_counted_s,
+    max(epoch(at_local)) filter (where is_counted(at_local)) as last_counted_s,
+    median(epoch(at_local) - epoch(at_utc)) filter (where not is_counted(at_local)) as local_ahead_s,
     bool_or(at_utc is null and at_local is null) as has_untimed,
     coalesce(bool_or(month(at_local) = 2 and day(at_local) = 29), false) as has_leap_day,
 from named

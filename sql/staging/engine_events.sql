@@ -11,7 +11,7 @@
 -- column: count       | Number printed with it; for a V0 preemption warning the cumulative count.
 select
     engine_names.engine,
-    absolute_time(events.at_utc, events.at_local, clocks.zone, clocks.base_year) as happened_at,
+    absolute_time(events.at_utc, events.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s) as happened_at,
     events.source,
     events.line,
     events.process,
@@ -27,5 +27,5 @@ left join staging.engine_names
 anti join staging.repeated_lines as copies
     on copies.source = events.source
     and events.line between copies.first_line and copies.last_line
-where within_window(absolute_time(events.at_utc, events.at_local, clocks.zone, clocks.base_year))
+where within_window(absolute_time(events.at_utc, events.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s))
 order by events.source, events.line, events.event

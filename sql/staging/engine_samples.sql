@@ -31,7 +31,7 @@ samples as (
 
 select
     engine_names.engine,
-    absolute_time(samples.at_utc, samples.at_local, clocks.zone, clocks.base_year) as sampled_at,
+    absolute_time(samples.at_utc, samples.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s) as sampled_at,
     samples.source,
     samples.line,
     samples.prompt_tokens_per_s,
@@ -57,5 +57,5 @@ left join staging.engine_names
 anti join staging.repeated_lines as copies
     on copies.source = samples.source
     and samples.line between copies.first_line and copies.last_line
-where within_window(absolute_time(samples.at_utc, samples.at_local, clocks.zone, clocks.base_year))
+where within_window(absolute_time(samples.at_utc, samples.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s))
 order by engine, sampled_at, source, line

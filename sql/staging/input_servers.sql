@@ -17,7 +17,7 @@ samples as (
     select
         samples.source,
         samples.engine as label,
-        absolute_time(samples.at_utc, samples.at_local, clocks.zone, clocks.base_year) as sampled_at,
+        absolute_time(samples.at_utc, samples.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s) as sampled_at,
         coalesce(samples.running, -1) as running,
         coalesce(samples.waiting, -1) as waiting,
         coalesce(samples.kv_usage_ratio, -1) as kv_usage_ratio,

@@ -14,7 +14,7 @@
 -- column: kv_usage_ratio      | Share of the KV pool held by active requests; NULL before 0.26.
 select
     engine_names.engine,
-    absolute_time(steps.at_utc, steps.at_local, clocks.zone, clocks.base_year) as stepped_at,
+    absolute_time(steps.at_utc, steps.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s) as stepped_at,
     steps.source,
     steps.line,
     steps.iteration,
@@ -33,5 +33,5 @@ left join staging.engine_names
 anti join staging.repeated_lines as copies
     on copies.source = steps.source
     and steps.line between copies.first_line and copies.last_line
-where within_window(absolute_time(steps.at_utc, steps.at_local, clocks.zone, clocks.base_year))
+where within_window(absolute_time(steps.at_utc, steps.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s))
 order by source, line

@@ -10,7 +10,7 @@
 -- column: max_tokens | Output limit printed with it.
 select
     engine_names.engine,
-    absolute_time(lines.at_utc, lines.at_local, clocks.zone, clocks.base_year) as logged_at,
+    absolute_time(lines.at_utc, lines.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s) as logged_at,
     lines.source,
     lines.line,
     lines.request_id,
@@ -25,5 +25,5 @@ left join staging.engine_names
 anti join staging.repeated_lines as copies
     on copies.source = lines.source
     and lines.line between copies.first_line and copies.last_line
-where within_window(absolute_time(lines.at_utc, lines.at_local, clocks.zone, clocks.base_year))
+where within_window(absolute_time(lines.at_utc, lines.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s))
 order by lines.source, lines.line, lines.request_id, lines.event

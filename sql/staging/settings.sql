@@ -11,7 +11,7 @@ select
     engine_names.engine,
     config.key,
     config.value_text,
-    absolute_time(config.at_utc, config.at_local, clocks.zone, clocks.base_year) as said_at,
+    absolute_time(config.at_utc, config.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s) as said_at,
     config.source,
     config.line,
 from raw.engine_config as config

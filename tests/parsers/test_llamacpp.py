@@ -90,7 +90,7 @@ def test_a_structured_line_has_the_time_of_day_or_that_since_the_start():
 """
     assert read(LOG, log).table("engine_events", "at_utc at_local") == cells("""
         2024-04-24T23:06:40  -
-        -                    2000-01-01T00:00:00.545327
+        -                    1970-01-01T00:00:00.545327
     """)
 
 

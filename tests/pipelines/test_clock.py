@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from parsers import InputError
-from parsers.columns import TABLES, schema
+from parsers.columns import START_OF_CLOCK, TABLES, schema
 from pipelines.clock.model import SCHEMA, clocks
 from pipelines.duck import connect
 from pipelines.models import Run, models
@@ -298,3 +298,59 @@ def test_a_source_with_absolute_times_needs_nothing():
 
 def test_nothing_at_all_gives_an_empty_table():
     assert World().clocks() == {}
+
+
+# clocks that count from a start
+
+
+def counted(world, *, start, folder="r", lasts=60, step=1):
+    """A recording of the load whose stamps are seconds since `start`, which is that of the sources of the same folder."""
+    for second in range(step, lasts, step):
+        at = start + timedelta(seconds=second)
+        stamp = START_OF_CLOCK + timedelta(seconds=second)
+        world.add(
+            "engine_samples", source=f"{folder}/load.csv", line=second, at_local=stamp, running=world.running(at), waiting=0
+        )
+    return world
+
+
+@given(after_s=st.floats(0, 18), seed=seeds)
+@QUICK
+def test_the_start_of_a_counting_clock_is_told_by_requests_that_others_saw(after_s, seed):
+    """Whatever the settings beside it say: they are of another run."""
+    world = World(seed=seed, count=60)
+    start = world.start + timedelta(seconds=after_s)
+    counted(world.spans(), start=start)
+    world.add("engine_config", source="r/meta.json", line=1, at_utc=START - timedelta(days=3), key="max_num_seqs")
+    told = world.clocks()["r/load.csv"]
+    assert told["clock"] == "monotonic"
+    assert abs(told["mono_epoch_s"] - start.timestamp()) <= told["error_s"] == 1.0, told
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ({"r/meta.json": START}, (START.timestamp(), 1.0, "start of the run in meta.json")),
+        ({"other/meta.json": START}, (START.timestamp(), None, "taken to be when the other inputs begin")),
+        ({}, (0.0, None, "told as of 1 January 1970")),
+    ],
+)
+def test_without_requests_the_start_is_what_the_settings_beside_it_name_else_assumed(named, told):
+    world = counted(World(), start=START + timedelta(days=9))
+    for source, at in named.items():
+        world.add("engine_config", source=source, line=1, at_utc=at, key="max_num_seqs")
+    row = world.clocks()["r/load.csv"]
+    assert (row["mono_epoch_s"], row["error_s"]) == told[:2]
+    assert told[2] in row["method"]
+    assert row["zone"] is row["base_year"] is None
+
+
+def test_the_time_asked_for_begins_with_a_counting_clock_that_nothing_else_tells():
+    row = counted(World(), start=START).clocks(Run("test", since="2026-11-29T00:00:00+00:00"))["r/load.csv"]
+    assert datetime.fromtimestamp(row["mono_epoch_s"], UTC) == datetime(2026, 11, 29, tzinfo=UTC)
+    assert row["error_s"] is None
+
+
+def test_a_counting_clock_says_nothing_of_a_log_s_zone():
+    world = counted(World(zone="Etc/GMT-2").log(has_requests=False), start=START)
+    assert "year from today's date" in world.clocks()["server.log"]["method"]
