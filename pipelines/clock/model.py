@@ -10,6 +10,7 @@ import polars as pl
 from pipelines.clock.counted import starts
 from pipelines.clock.origins import Origin, choose, from_counters, from_date, from_lines, from_siblings, from_spans
 from pipelines.clock.sightings import arrivals_logged, ends_dated, requests_sent, spans_seen
+from pipelines.clock.skew import Skew, skew_of
 from pipelines.clock.stamps import Reading, zone_ahead
 from pipelines.clock.zones import Witnesses, read_dates, read_logs
 from pipelines.models import Run, python_model
@@ -21,6 +22,7 @@ SCHEMA = {
     "base_year": pl.Int64,
     "mono_epoch_s": pl.Float64,
     "placed_at": pl.Datetime("us", "UTC"),
+    "ahead_s": pl.Float64,
     "error_s": pl.Float64,
     "method": pl.String,
 }
@@ -50,6 +52,7 @@ def clocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
     column: base_year    | Year that stands for the placeholder year of its stamps; NULL where they have their own.
     column: mono_epoch_s | Epoch seconds at the 0 of its monotonic clock; NULL where nothing places it.
     column: placed_at    | The one time of a source without times, where its counters place it.
+    column: ahead_s      | Seconds its clock is ahead of the other inputs'; NULL where nothing shows that it is over a minute.
     column: error_s      | Bound of the error that remains; NULL where the placement is an assumption.
     column: method       | The evidence used.
     check:  error_s >= 0 or error_s is null | An error is a distance.
@@ -57,12 +60,13 @@ def clocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
     sources, snapshots = tables["staging.clock_sources"], tables["staging.clock_snapshots"]
     requests = requests_sent(tables["raw.bench_requests"])
     clients = {str(name): part for (name,), part in requests.partition_by("source", as_dict=True).items()}
-    origins, readings = _placements(tables, requests, clients, run)
+    origins, readings, skews = _placements(tables, requests, clients, run)
     origins |= starts(sources, tables["staging.clock_curves"], spans_seen(tables["raw.spans"]), _stated(tables), run)
     pages = {row["source"]: row for row in snapshots.iter_rows(named=True)}
     rows = [
         {"source": name}
         | _clock(source, readings.get(name), is_client=name in clients, origin=origins.get(name), page=pages.get(name))
+        | _skewed(skews.get(name))
         for source in sources.iter_rows(named=True)
         for name in [source["source"]]
     ]
@@ -71,8 +75,8 @@ def clocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
 
 def _placements(
     tables: Mapping[str, pl.DataFrame], requests: pl.DataFrame, clients: Mapping[str, pl.DataFrame], run: Run
-) -> tuple[dict[str, Origin], dict[str, Reading]]:
-    """The origin of each client's monotonic clock and the reading of each source's local stamps.
+) -> tuple[dict[str, Origin], dict[str, Reading], dict[str, Skew]]:
+    """The origin of each client's monotonic clock, the reading of each source's local stamps, and the skew of a log's clock.
 
     One helps the other: clients placed by spans or counters tell the zone of a log, and a log whose zone is known places clients.
     """
@@ -83,17 +87,29 @@ def _placements(
     found = {name: [*from_spans(part, spans), *from_counters(part, ends[name], curves)] for name, part in sorted(clients.items())}
 
     logs = sources.filter(pl.col("first_local").is_not_null() & ~pl.col("source").is_in(list(set(dates["source"]))))
-    readings = read_logs(logs, Witnesses(sources, curves, spans, lines, requests, dates, choose(found, ends)), run)
+    witnesses = Witnesses(sources, curves, spans, lines, requests, dates, choose(found, ends))
+    readings = read_logs(logs, witnesses, run)
+    kept = {*lines["source"], *curves.filter(pl.col("is_log"))["source"]}
+    looked = {log: skew_of(log, readings.get(log), witnesses.seen_elsewhere(log), curves) for log in sorted(kept)}
+    skews = {log: skew for log, skew in looked.items() if skew}
     for name, part in clients.items():
         for log, reading in readings.items():
-            found[name] += from_lines(part, lines.filter(pl.col("source") == log), reading)
+            ahead_s = skews[log].ahead_s if log in skews else 0.0
+            found[name] += from_lines(part, lines.filter(pl.col("source") == log), reading, ahead_s=ahead_s)
         found[name] += from_lines(part, lines.filter(pl.col("utc_s").is_not_null()), None)
     placed = choose(found, ends)
     placed |= from_siblings(placed, ends, clients)
 
     dated = read_dates(dates, curves, readings, run)
     late = {name: from_date(ends[name], dated[name]) for name in clients if name not in placed and name in dated and ends[name]}
-    return placed | late, dated | readings
+    return placed | late, dated | readings, skews
+
+
+def _skewed(skew: Skew | None) -> dict[str, Any]:
+    """What a skew changes of what is said of a clock: it is told, and the clock is left as it stands."""
+    if skew is None:
+        return {}
+    return {"ahead_s": skew.ahead_s, "error_s": abs(skew.ahead_s), "method": skew.told_by}
 
 
 def _stated(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

@@ -83,17 +83,19 @@ def _between(pairs: pl.DataFrame, of: float, method: str) -> Origin:
     return Origin((upper + lower) / 2, abs(upper - lower) / 2 + 1e-4, pairs.height / of, method)
 
 
-def from_lines(requests: pl.DataFrame, lines: pl.DataFrame, reading: Reading | None) -> list[Origin]:
-    """By request lines of a log. Their stamps floor the time of arrival, so the smallest distance bounds the origin from above.
+def from_lines(requests: pl.DataFrame, lines: pl.DataFrame, reading: Reading | None, *, ahead_s: float = 0.0) -> list[Origin]:
+    """By request lines of a log, whose clock may be known to be ahead.
 
-    With many requests some arrive just before the second turns, which makes the bound tight; from below it is the largest
-    distance, less the time a request needs to reach the line.
+    Their stamps floor the time of arrival, so the smallest distance bounds the origin from above. With many requests some
+    arrive just before the second turns, which makes the bound tight; from below it is the largest distance, less the time a
+    request needs to reach the line.
     """
     lines = lines.filter(pl.col("request_index").is_not_null())
     if lines.is_empty():
         return []
     is_assumed = reading is not None and reading.error_s is None
     stamped = lines.with_columns(absolute(lines["at_local"], reading).alias("at_s") if reading else pl.col("utc_s").alias("at_s"))
+    stamped = stamped.with_columns(pl.col("at_s") - round(ahead_s))
     resolution_s = resolution(stamped["at_s"])
     result = []
     for pairs in tagged(requests, stamped):

@@ -12,11 +12,10 @@ import polars as pl
 
 from pipelines.clock.origins import DATE_ERROR_S, Origin
 from pipelines.clock.sightings import FEW, Rises, tagged
+from pipelines.clock.skew import SAME_CLOCK_S, by_requests
 from pipelines.clock.stamps import ZONES, Reading, absolute, distinct_zones, in_year, is_leap, known_zone, resolution
 from pipelines.models import Run
 from pipelines.zone import spoken
-
-SAME_CLOCK_S = 60.0  # two hosts' wall clocks further apart than this are not taken for the same zone
 
 
 @dataclass(frozen=True)
@@ -43,15 +42,15 @@ class Witnesses:
         return windows
 
     def seen_elsewhere(self, log: str) -> pl.DataFrame:
-        """Requests of the log that another source saw at a known time: `at_local`, `seen_s`."""
-        lines = self.lines.filter((pl.col("source") == log) & pl.col("at_local").is_not_null())
+        """Requests of the log that another source saw at a known time: `at_local` or `utc_s`, and `seen_s`."""
+        lines = self.lines.filter(pl.col("source") == log)
         by_id = lines.join(self.spans.select("request_id", "arrived_s"), on="request_id").select(
-            "at_local", pl.col("arrived_s").alias("seen_s")
+            "at_local", "utc_s", pl.col("arrived_s").alias("seen_s")
         )
         if by_id.height:
             return by_id
         parts = [
-            pairs.select("at_local", (pl.col("sent_s") + origin.epoch_s).alias("seen_s"))
+            pairs.select("at_local", "utc_s", (pl.col("sent_s") + origin.epoch_s).alias("seen_s"))
             for name, origin in self.placed.items()
             for pairs in tagged(
                 self.requests.filter(pl.col("source") == name), lines.filter(pl.col("request_index").is_not_null())
@@ -91,11 +90,11 @@ def _read_log(log: Mapping[str, Any], witnesses: Witnesses, run: Run) -> Reading
             return f"zone as given ({spoken(run.timezone)})" + ("" if years == [None] else f", year {how}")
         return f"zone{'' if years == [None] else ' and year'} {how}"
 
-    if (seen := witnesses.seen_elsewhere(str(log["source"]))).height:
+    if (seen := witnesses.seen_elsewhere(str(log["source"])).drop_nulls("at_local")).height:
         # both stamps of an arrival differ by the flooring and the two hosts' clocks; a wrong zone is off by a quarter of an hour
         late = {option: abs(float((absolute(seen["at_local"], option) - seen["seen_s"]).median() or 0.0)) for option in options}  # type: ignore[arg-type]
         best = min(options, key=lambda option: late[option])
-        if late[best] <= SAME_CLOCK_S:
+        if late[best] <= SAME_CLOCK_S or by_requests(seen, best) is not None:
             return replace(best, error_s=max(resolution_s, late[best]), method=told(f"from {seen.height} request lines"))
 
     overlaps = {option: _overlap(absolute(stamps, option).to_list(), windows) for option in options}

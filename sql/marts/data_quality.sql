@@ -38,10 +38,20 @@ misread as (
 clocks as (
     select
         source,
-        case when clock = 'none' and placed_at is null then 'no_clock' when error_s is null then 'clock_assumed' else 'clock_error' end as flag,
-        case when clock = 'none' and placed_at is null and not is_told then 'error' else 'warning' end as severity,
-        1 as count,
         case
+            when clock = 'none' and placed_at is null then 'no_clock'
+            when ahead_s is not null then 'clock_skew'
+            when error_s is null then 'clock_assumed'
+            else 'clock_error'
+        end as flag,
+        case when clock = 'none' and placed_at is null and not is_told then 'error' else 'warning' end as severity,
+        if(ahead_s is null, 1, round(abs(ahead_s))) as count,
+        case
+            when ahead_s is not null then format(
+                'Its clock is {} {} that of the other inputs, as {} say. Its times are used as they stand: set the hosts'' clocks alike, and leave it '
+                || 'out if it is of another run.',
+                spoken_duration(abs(ahead_s)), if(ahead_s > 0, 'ahead of', 'behind'), method
+            )
             when clock = 'none' and placed_at is null and is_told then
                 'It carries no time: told as of an unknown instant, not on the timeline. Its file''s own date, which a copy changes, is not used.'
             when clock = 'none' and placed_at is null then 'It carries no time and could not be placed: its rows are not on the timeline.'

@@ -180,3 +180,13 @@ def test_a_recorder_that_did_not_reach_the_engine_is_why_nothing_is_told(sql):
     assert "recording.jsonl: 55 scrapes of http://a/metrics failed (connection refused; is it running)." in row["evidence"]
     assert row["missing"][0].startswith("Start the engine, or correct the address, and record again")
     assert not any("carry no time" in each for each in row["evidence"] if each.startswith("recording"))
+
+
+@pytest.mark.parametrize(("ahead_s", "told"), [(420, "7 min 0 s ahead of"), (-90, "90 s behind")])
+def test_a_skewed_clock_is_said_with_its_size_and_side(sql, ahead_s, told):
+    sql.given(
+        "staging.clocks", f"source  clock  ahead_s  error_s  method\nserver.log  local  {ahead_s}  {abs(ahead_s)}  9 requests"
+    )
+    [row] = sql.rows("marts.data_quality").dicts()
+    assert (row["flag"], row["severity"], row["count"]) == ("clock_skew", "warning", abs(ahead_s))
+    assert row["detail"].startswith(f"Its clock is {told} that of the other inputs, as 9 requests say.")
