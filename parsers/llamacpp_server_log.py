@@ -40,6 +40,7 @@ GRAMMAR = Grammar(
         *("processing task", "is processing", "stop processing", "slot released", "released (", "eval time =", "total time ="),
         *("new prompt, n_ctx_slot", "n_slots = ", "build_info: ", "build: ", "prompt cache is ", "loading model"),
         *("llama_kv_cache", "exceeds the available context size", "listening on", "print_timing", '"msg":', "launch slot"),
+        *("failed to load model", "model loading error", "buffer for kv cache", "cudaMalloc failed"),
     ),
     # after the clock and the level: a slot's line, the server's, or one of the plain ones
     start=re.compile(
@@ -47,7 +48,8 @@ GRAMMAR = Grammar(
         r"(?:slot +\S{1,12}: id +-?\d+ \| task|srv +\S{1,12}: |slot \d+ ?(?:is|:|released)"
         # a time on a line of its own (2024), or behind a slot's `| `
         r"|update_slots ?: |(?<![ |a-z]) *(?:(?:prompt )?eval|total) time +=|llama_kv_cache\w*: "
-        r"|main: (?:build|server is listening)"
+        r"|main: (?:build|server is listening|exiting due to model loading error)"
+        r"|(?:llama|ggml)_\w+: (?=.{0,200}(?:failed to load model|buffer for kv cache|cudaMalloc failed))"
         r"|build: \d|^failed to find free space in the KV cache|(?:INFO|WARN|ERR|ERROR|VERB) \[ *\w+\] )"
     ),
     must_be_understood=re.compile(
@@ -106,6 +108,12 @@ EVENTS = tuple(
         ("kv_dropped", r" *(?:- *)?prompt state size .* exceeds cache size limit"),
         ("input_too_long", r"(?:.*error: )?request \((?P<count>\d+) tokens\) exceeds the available context size"),
         ("engine_ready", r"(?:main: )?(?:server is )?listening on "),
+        # llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache
+        ("start_no_kv_memory", r"\w+: .{0,200}failed to allocate buffer for kv cache"),
+        # ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9216.00 MiB on device 0: cudaMalloc failed: out of memory
+        ("engine_failure", r"\w+: .{0,200}cudaMalloc failed: out of memory"),
+        # srv load_model: failed to load model, '/models/tiny.gguf' · main: exiting due to model loading error
+        ("start_failed", r"(?:\w+: .{0,200})?failed to load model|main: exiting due to model loading error"),
     )
 )
 SETTINGS = tuple(

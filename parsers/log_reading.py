@@ -8,7 +8,8 @@ which answers with rows. A line that has a signal and gave no row is not underst
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,7 +21,11 @@ from parsers.unix_time import in_utc
 
 COLOURS = re.compile(COLOUR)
 ROWS_PER_WRITE = 50_000
+TAIL_LINES = 50
+LONGEST_PREFIX = 100  # of a line, in which its own time stands
 HEAD_LINES = 2_000
+
+LOAD = ("engine_samples", "iteration_steps", "request_lines")  # tables of an engine that is up
 
 Row = tuple[str, dict[str, Any]]  # table, columns
 HELD: Row = ("", {})  # of a line that is understood and whose values go into the row of a later one
@@ -52,12 +57,14 @@ class Rows:
     sink: Sink
     waiting: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     count: int = 0
+    is_starting: bool = False
 
     def add(self, line: int, row: Row) -> None:
         """Keep one row of a line."""
         table, columns = row
         if not table:
             return
+        self.is_starting = is_starting(table, columns, before=self.is_starting)
         self.waiting.setdefault(table, []).append({"source": self.source, "line": line, **columns})
         self.count += 1
         if self.count >= ROWS_PER_WRITE:
@@ -79,6 +86,14 @@ class Rows:
         for table, rows in self.waiting.items():
             self.sink.write_rows(table, rows)
         self.waiting, self.count = {}, 0
+
+
+def is_starting(table: str, columns: Mapping[str, Any], *, before: bool) -> bool:
+    """Whether, with this row, an engine began to start and has neither been ready since nor told of requests."""
+    if table in LOAD:
+        return False
+    event = columns.get("event") if table == "engine_events" else None
+    return event == "engine_start" or (before and event != "engine_ready")
 
 
 def entries(text: str, start: re.Pattern[str]) -> Iterator[Entry]:
@@ -119,10 +134,12 @@ def _stamps(prefix: str) -> dict[str, datetime]:
 def read_log(source: Source, sink: Sink, grammar: Grammar, read: Callable[[str], Iterable[Row]]) -> Account:
     """Read a log with an engine's own reader. A file cut in the middle keeps what came before the cut."""
     account, rows = Account(), Rows(source.name, sink)
+    tail: deque[bytes] = deque(maxlen=TAIL_LINES)
     with source.open() as stream:
         try:
             for raw in stream:
                 account.lines += 1
+                tail.append(raw)
                 if not grammar.literals.search(raw):
                     account.ignored += 1
                     continue
@@ -137,8 +154,18 @@ def read_log(source: Source, sink: Sink, grammar: Grammar, read: Callable[[str],
             if not account.lines:
                 raise
             account.error = str(error)
+    if rows.is_starting:
+        _note_end(rows, account, tail)
     rows.write()
     return account
+
+
+def _note_end(rows: Rows, account: Account, tail: Sequence[bytes]) -> None:
+    """Of a log that ends while an engine starts, the time of its last line: how long a start took that came to nothing."""
+    for back, raw in enumerate(reversed(tail)):
+        if stamps := _stamps(COLOURS.sub("", raw[:LONGEST_PREFIX].decode("utf-8", "replace"))):
+            rows.add(account.lines - back, ("engine_events", stamps | {"event": "log_end"}))
+            return
 
 
 def head_lines(head: bytes) -> list[str]:

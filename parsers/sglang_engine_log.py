@@ -39,7 +39,7 @@ GRAMMAR = Grammar(
         *("Load weight begin", "Load weight end", "KV Cache is allocated", "KV cache allocated", "Mamba Cache is allocated"),
         *("out of memory", "request queue is full", "without backup due to host", "load_back: FAILED", "HiCache ", "LMCache "),
         *("memory leak detected", "pool leak detected", '"event": "', "GenerateReqInput(", "Scheduler hit an exception"),
-        "group aborted: KV cache pool is full",
+        *("group aborted: KV cache pool is full", "Not enough memory. Please try"),
     ),
     start=re.compile(
         r"(?:Prefill?|Decode) batch\b|new fill batch\. |(?:(?<=\] )|^)#running-req: |KV cache pool is full\. Retract"
@@ -48,6 +48,7 @@ GRAMMAR = Grammar(
         r"|Load weight (?:begin|end)\. |(?:KV|Mamba) Cache is allocated\. |Post-capture KV sizing: KV cache allocated\. "
         r"|The server is fired up|SIG(?:TERM|QUIT) received|(?:Prefill|Decode) out of memory|The request queue is full"
         r"|write_back: |load_back: |HiCache |(?:Receive|Finish): obj=|Scheduler hit an exception|Beam search group aborted"
+        r"|RuntimeError: Not enough memory|torch\.(?:cuda\.)?OutOfMemoryError"
         r"|(?:KV cache pool|token_to_kv_pool_allocator memory) leak detected|LMCache (?:DEBUG|INFO|WARNING|ERROR): "
     ),
     must_be_understood=re.compile(r"^[^'\"]*(?:Prefill? batch|Decode batch|#retracted_reqs|max_total_num_tokens?=)"),
@@ -98,11 +99,19 @@ EVENTS = tuple(
         ("request_failed_no_kv", r"retract_decode: aborted (?:last )?request (?P<request_id>[^\s:]+)"),
         ("request_failed_no_kv", r"Beam search group aborted: KV cache pool is full"),
         ("request_rejected", r"The request queue is full"),
+        # RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.
+        ("start_no_kv_memory", r"(?:\w+: )?Not enough memory\. Please try to increase --mem-fraction-static"),
         ("engine_ready", r"The server is fired up and ready to roll!"),
         ("engine_start", r"server_args="),
         ("engine_shutdown", r"SIGTERM received"),
         ("engine_dead", r"SIGQUIT received|Scheduler hit an exception"),
-        ("engine_failure", r"(?:Prefill|Decode) out of memory\. Try to lower|(?:KV cache pool|\w+ memory) leak detected"),
+        (
+            "engine_failure",
+            (
+                r"(?:Prefill|Decode) out of memory\. Try to lower|torch\.(?:cuda\.)?OutOfMemoryError"
+                r"|(?:KV cache pool|\w+ memory) leak detected"
+            ),
+        ),
         # write_back: KV subtree dropped without backup due to host memory pressure, root node 17
         ("kv_dropped", r"write_back: .{0,80} without backup due to host memory pressure"),
         # load_back: FAILED to load 640 tokens for node 17 even after eviction (evictable_size=0)

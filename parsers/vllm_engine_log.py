@@ -31,13 +31,15 @@ from parsers import Format
 from parsers.columns import PLACEHOLDER_YEAR, schema
 from parsers.line_shapes import Shape
 from parsers.log_prefix import COLOUR, HEADER, Record, records, shortened
+from parsers.log_reading import is_starting
 from parsers.signal_lines import signal_lines
 from parsers.source import Account, InputError, Sink, Source, lines_of
-from parsers.vllm_log_lines import MESSAGE_START, MUST_BE_UNDERSTOOD, READERS, SIGNALS, Reading, read_stats
+from parsers.vllm_log_lines import MESSAGE_START, MUST_BE_UNDERSTOOD, READERS, SIGNALS, Reading, read_end, read_stats
 
 CHUNK_BYTES = 8 << 20
 ROWS_PER_WRITE = 200_000
 FORMAT_TABLES = ("engine_samples", "iteration_steps", "engine_config", "engine_events", "request_lines")
+TAIL_BYTES = 16 << 10
 MOST_SHAPES = 64  # kept from chunk to chunk
 MOST_LESSONS = 12  # shapes learned in one chunk that fit few of its lines, before the rest of it is read slowly
 
@@ -57,12 +59,15 @@ class _Log:
     frames: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
     slow_rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     waiting_rows: int = 0
+    is_starting: bool = False  # whether an engine began to start and has neither been ready since nor told of requests
+    tail: bytes = b""  # the last lines
     december: int | None = None  # line of the first stamp in December, and of the first in January behind it
     january: int | None = None
 
     def take(self, chunk: bytearray, size: int) -> None:
         """Take the lines with a signal out of a chunk of whole lines, and read them once there are enough to be worth it."""
         lines, numbers, texts = signal_lines(chunk, size, SIGNALS)
+        self.tail = bytes(memoryview(chunk)[max(0, size - TAIL_BYTES) : size])
         self.unread_numbers += [self.account.lines + 1 + number for number in numbers]
         self.unread_texts += texts
         self.unread_size += sum(map(len, texts))
@@ -116,6 +121,7 @@ class _Log:
                     if any(isinstance(value, int) and value >= 2**63 for value in row.values()):
                         continue
                     self.slow_rows.setdefault(reading.table, []).append({"line": line, **row})
+                    self.is_starting = is_starting(reading.table, row, before=self.is_starting)
                     readings.append((record, reading))
         self.waiting_rows += len(readings)
         if readings:
@@ -143,6 +149,18 @@ class _Log:
         if is_cpu != self.pool_is_cpu:
             self.pool_is_cpu = is_cpu
             self.shapes.clear()
+
+    def end(self) -> None:
+        """Of a log that ends while an engine starts, the time of its last line: how long a start took that came to nothing."""
+        texts = self.tail.decode("utf-8", "replace").splitlines() if self.is_starting else []
+        for back, text in enumerate(reversed(texts)):
+            with suppress(ValueError):
+                for record in records(shortened(re.sub(COLOUR, "", text)), MESSAGE_START):
+                    for reading in read_end(record):
+                        row = {"line": self.account.lines - back, **reading.row(record)}
+                        self.slow_rows.setdefault(reading.table, []).append(row)
+                        self.waiting_rows += 1
+                        return
 
     def write(self) -> None:
         """Write the rows held, in the order of their lines, and in the year after where New Year lies before them."""
@@ -199,6 +217,7 @@ def parse(source: Source, sink: Sink) -> Account:
                 raise
             log.account.error = str(error)
     log.read()
+    log.end()
     log.write()
     return log.account
 

@@ -34,6 +34,8 @@ SIGNALS = [
     *("max_num_batched_tokens", "Defaulting ", "api_server_count", "Asynchronous scheduling", "offloading spec", "CPU blocks ("),
     *("connector with name", "server version ", "  version ", "  model   ", "args: ", "LLM engine (v", "[shutdown] "),
     *("Shutting down FastAPI", "EngineDeadError", "OutOfMemoryError", "out of memory", "died unexpectedly", "fatal error"),
+    *("No available memory for", "To serve at least one", "stored in KV cache", "desired GPU memory", "nitialization failed"),
+    *("failed to start", "Starting vLLM "),
     *("reset prefix cache", "pause state to ", " is too long and ", "disabling stats logging", "LMCache "),
 ]
 # A line with one of these that gives no row is one not understood, rather than one of no interest.
@@ -43,7 +45,8 @@ MESSAGE_START = re.compile(
     r"(?:Engine \d+: |\d+ Engines Aggregated: )?(?:Avg prompt t(?:hroughput|put): |Iteration\(\d+\): )|Running: \d+ reqs, "
     r"|# \w+ blocks: |[A-Z]\w* KV cache size: |Maximum concurrency for |Prefix cache hit rate: GPU|Sequence group \S+ is preem"
     r"|(?:Received|Added|Finished|Aborted) request|Initializing an? |(?:non-default )?args: |vLLM (?:API )?server version "
-    r"|LMCache (?:DEBUG|INFO|WARNING|ERROR): "
+    r"|LMCache (?:DEBUG|INFO|WARNING|ERROR): |No available memory for the cache|To serve at least one request"
+    r"|The model's max seq len|Free memory on device |Engine (?:core|process) (?:initialization failed|failed to start)"
 )
 
 
@@ -193,6 +196,33 @@ EVENTS = tuple(
         # EngineCore encountered a fatal error. · Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.
         ("engine_dead", r"EngineCore encountered a fatal error|.{0,80}\bdied unexpectedly"),
         ("engine_dead", r"(?:[\w.]+\.)?EngineDeadError\b"),
+        # why an engine did not start, as the last line of its traceback; `count` is the longest sequence that would fit
+        # ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when …
+        ("start_no_kv_memory", r"(?:\w+: )?No available memory for the cache blocks"),
+        # ValueError: To serve at least one request with the models's max seq len (131072), (40.00 GiB KV cache is needed, which
+        #   is larger than the available KV cache memory (4.12 GiB). …, the estimated maximum model length is 13488. …
+        (
+            "start_kv_too_small",
+            (
+                r"(?:\w+: )?To serve at least one request with the model\S* max seq len"
+                r"(?:.{0,600}?estimated maximum model length is (?P<count>\d+))?"
+            ),
+        ),
+        # ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache
+        #   (9504). …
+        (
+            "start_kv_too_small",
+            r"(?:\w+: )?The model's max seq len \(\d+\) is larger than .{0,80}stored in KV cache \((?P<count>\d+)\)",
+        ),
+        # ValueError: Free memory on device cuda:0 (10.1/79.2 GiB) on startup is less than desired GPU memory utilization (0.9, …
+        ("start_memory_taken", r"(?:\w+: )?Free memory on device .{0,200}is less than desired GPU memory utilization"),
+        # EngineCore failed to start. · RuntimeError: Engine core initialization failed. See root cause above. …
+        (
+            "start_failed",
+            r"EngineCore failed to start|(?:\w+: )?Engine (?:core|process) (?:initialization failed|failed to start)",
+        ),
+        # Starting vLLM server on http://0.0.0.0:8000 · Starting vLLM API server 0 on http://0.0.0.0:8000
+        ("engine_ready", r"Starting vLLM (?:API )?server\b"),
         # Dumping input data for V1 LLM engine (v0.11.0) with config: … · torch.OutOfMemoryError: CUDA out of memory. …
         (
             "engine_failure",
@@ -255,6 +285,12 @@ def read_event(record: Record) -> Iterator[Reading]:
             count = groups.get("count")
             yield _reading(record, "engine_events", fixed | {"count": int(count) if count else None}, {})
             return
+
+
+def read_end(record: Record) -> Iterator[Reading]:
+    """The last line of a log, whatever it says: where it has a time, the log was written until then."""
+    if any(hole.column in ("at_utc", "at_local") for hole in record.holes):
+        yield _reading(record, "engine_events", {"event": "log_end", "request_id": None, "count": None}, {})
 
 
 def read_tier(record: Record) -> Iterator[Reading]:

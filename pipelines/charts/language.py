@@ -123,6 +123,7 @@ VERDICTS = {
     "client_limited": Word("Client-limited", LOOK_ALIKE),
     "imbalance": Word("Imbalance", LOOK_ALIKE),
     "runaway_generation": Word("Runaway generation", LOOK_ALIKE),
+    "never_served": Word("Never served", LOOK_ALIKE),
     "healthy": Word("No pressure", WORK_SOFT),
     "insufficient_evidence": Word("Cannot be told", WORK_SOFT),
 }

@@ -25,5 +25,6 @@ from (
     union all by name from advice.findings_of_prefixes
     union all by name from advice.findings_of_steps
     union all by name from advice.findings_of_load
+    union all by name from advice.findings_of_starts
 )
 order by engine, verdict, window_start

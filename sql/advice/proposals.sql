@@ -28,6 +28,7 @@ with proposed as (
     union all by name from advice.levers_of_pool_size
     union all by name from advice.levers_of_prefixes
     union all by name from advice.levers_of_steps
+    union all by name from advice.levers_of_starts
 ),
 
 -- the versions an engine may be: the one it states; else every one of its generation (V0 ended with 0.10, V1 is the rule since

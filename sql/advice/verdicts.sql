@@ -331,7 +331,11 @@ blind as (
     left join unrelated on true
     left join worked using (engine)
     where unrelated.runs > 0
-        or (engines.samples = 0 and engines.engine not in (select engine from advice.verdicts_untimed))
+        or (
+            engines.samples = 0
+            and engines.engine not in (select engine from advice.verdicts_untimed)
+            and engines.engine not in (select engine from core.failed_starts)
+        )
         or worked.tokens_per_s > 0
         or (
             engines.origin = 'log'

@@ -16,6 +16,8 @@ with seen as (
     union all
     select engine, happened_at from staging.engine_events where not exists (from core.engine_states)
     union all
+    select engine, said_at from staging.settings where not exists (from core.engine_states)
+    union all
     select engine, null from core.untimed_pages
 )
 

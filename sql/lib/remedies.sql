@@ -112,6 +112,23 @@ from (values
         'The exchange between GPUs, then compute.',
         'Change this setting alone: compare the capacity line at start-up and tokens/s per GPU.'),
 
+    -- the engine does not start: its pool does not hold one request of the longest length, or nothing at all
+    ('never_served', 'shorter_limit', 1,
+        'Allow no longer requests than the pool holds (max_model_len)',
+        'Longer prompts and answers are refused.',
+        'The pool: it then holds one request of that length, and a few of usual ones.',
+        'Start it again: the capacity line shows at least as many tokens as the limit.'),
+    ('never_served', 'more_memory', 2,
+        'Let the engine use more of the GPU''s memory',
+        'Less is left for activation peaks and other processes: an out-of-memory error stops the engine.',
+        'The GPU''s memory: weights leave no more of it.',
+        'Start it again: the line of available KV cache memory shows more.'),
+    ('never_served', 'split_weights', 3,
+        'Split the weights over more GPUs, so that each keeps more memory for cache',
+        'Twice the GPUs for one copy of the model, and an exchange between them in every layer.',
+        'The exchange between GPUs, then compute.',
+        'Start it again: the capacity line shows the larger pool.'),
+
     -- reusable prefixes are reclaimed before they are asked for again: keep them longer, or ask sooner
     ('prefix_eviction', 'host_tier', 1,
         'Keep reclaimed prefixes in host memory',

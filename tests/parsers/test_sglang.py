@@ -77,6 +77,7 @@ def test_a_batch_line_of_each_era_is_read_by_the_names_of_its_fields():
         ("retract_decode: aborted last request a7 due to OOM", "request_failed_no_kv 1"),
         ("HiCache prefetch success req=a7 completed=512 matched=0 loaded=512 occupied=640", "kv_restored 512"),
         ("load_back: FAILED to load 640 tokens for node 17 even after eviction (evictable_size=0)", "kv_restore_failed 640"),
+        ("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "start_no_kv_memory -"),
         ("The server is fired up and ready to roll!", "engine_ready -"),
     ],
 )
@@ -90,7 +91,7 @@ def test_a_setting_that_only_names_retraction_is_no_retraction():
         "[2026-11-29 13:23:00] server_args=ServerArgs(model_path='/m', retraction_policy='length', tp_size=2, api_key='secret')\n"
     )
     reading = read(LOG, line)
-    assert reading.table("engine_events", "event") == [["engine_start"]]
+    assert reading.table("engine_events", "event") == [["engine_start"], ["log_end"]]
     assert reading.table("engine_config", "key value_text") == cells("""
         model                 /m
         retraction_policy     length

@@ -261,7 +261,7 @@ def test_the_namespace_and_the_config_line_use_the_names_of_the_command_line():
         2  max_model_len           8192
         2  enable_chunked_prefill  True
     """)
-    assert result.table("engine_events", "line event") == [["2", "engine_start"]]
+    assert result.table("engine_events", "line event") == [["2", "engine_start"], ["2", "log_end"]]
 
 
 @given(st.text(alphabet="a=,'\"()[]{}\\ ", max_size=60))
@@ -444,3 +444,53 @@ def test_the_lines_of_reported_cases_are_read():
         expected = sum(bool(signals.search(line)) for line in case["lines"])
         result = read(FORMAT, "\n".join(case["lines"]))
         assert (result.account.not_understood, result.account.used >= expected) == (0, True), case["id"]
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        (
+            "ValueError: No available memory for the cache blocks. Try …",
+            "start_no_kv_memory -",
+        ),
+        (
+            "ValueError: To serve at least one request with the models's max seq len (131072), (40.00 GiB KV cache is needed, which is "
+            "larger than the available KV cache memory (4.12 GiB). Based on the available memory, the estimated maximum model length "
+            "is 13488. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
+            "start_kv_too_small 13488",
+        ),
+        (
+            "ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache "
+            "(9504). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
+            "start_kv_too_small 9504",
+        ),
+        (
+            "ValueError: Free memory on device cuda:0 (10.1/79.2 GiB) on startup is less than desired GPU memory utilization "
+            "(0.9, 71.3 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
+            "start_memory_taken -",
+        ),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "engine_failure -"),
+        ("RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}", "start_failed -"),
+    ],
+)
+def test_why_an_engine_did_not_start(error, event):
+    """As its own last word, or behind the time of a logger."""
+    for prefix in ("(EngineCore_DP0 pid=7) ", "(EngineCore_DP0 pid=7) ERROR 11-29 12:01:36 [core.py:708] ", ""):
+        assert read(FORMAT, f"{prefix}{error}\n").table("engine_events", "event count") == [event.split()]
+
+
+START = "INFO 11-29 12:00:15 [core.py:77] Initializing a V1 LLM engine (v0.11.0) with config: model='m'\n"
+WORK = "INFO 11-29 12:09:15 [gpu_worker.py:1] Compiling\n  no time\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "last"),
+    [
+        (START + WORK, ["2", "2000-11-29T12:09:15", "log_end"]),
+        (START + "INFO 11-29 12:01:00 [entry.py:140] Starting vLLM server on http://0.0.0.0:8000\n" + WORK, None),
+        (WORK, None),
+    ],
+)
+def test_a_log_that_ends_while_its_engine_starts_says_when(lines, last):
+    events = read(FORMAT, lines).table("engine_events", "line at_local event")
+    assert [row for row in events if row[-1] == "log_end"] == ([last] if last else [])

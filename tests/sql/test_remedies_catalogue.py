@@ -11,7 +11,7 @@ from tests.sql.engine_flags import VERSIONS, settings_of
 
 PRESSURE = {
     "preemption", "queue_max_num_seqs", "queue_kv_capacity", "queue_token_budget", "queue_deferred", "prefix_eviction",
-    "offload_pressure", "prefill_interference", "runaway_generation", "imbalance", "client_limited", "cold_start",
+    "offload_pressure", "prefill_interference", "runaway_generation", "imbalance", "client_limited", "cold_start", "never_served",
 }  # fmt: skip
 
 
