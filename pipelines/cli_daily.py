@@ -27,6 +27,7 @@ class Report:
     made: list[str] = field(default_factory=list)
     unchanged: int = 0
     empty: int = 0
+    withdrawn: list[str] = field(default_factory=list)
     alerts: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     dropped: list[date] = field(default_factory=list)
@@ -34,10 +35,11 @@ class Report:
     def lines(self) -> Iterator[str]:
         """What is printed."""
         yield from self.made
+        yield from (f"{each}  taken out: --fresh, and nothing of it is there" for each in self.withdrawn)
         yield from (f"alert: {alert}" for alert in self.alerts)
-        yield f"{len(self.made)} made, {self.unchanged} unchanged, {self.empty} without input" + (
-            f", {len(self.dropped)} days dropped" if self.dropped else ""
-        )
+        counts = [f"{len(self.made)} made, {self.unchanged} unchanged, {self.empty} without input"]
+        counts += [f"{len(self.withdrawn)} taken out"] if self.withdrawn else []
+        yield ", ".join(counts + ([f"{len(self.dropped)} days dropped"] if self.dropped else []))
 
 
 def days_of(config: Config, days: Sequence[date], back: int, now: datetime | None = None) -> list[date]:
@@ -63,15 +65,16 @@ def run(  # noqa: PLR0913 - each by its name
     config.store.sweep()
     report = Report()
     for day in days:
-        outcomes, faults = daily.analyze_all(config, engines, day, fresh=fresh, tell=tell)
-        report.faults += faults
+        outcomes = daily.analyze_all(config, engines, day, fresh=fresh, tell=tell)
+        lacking = daily.lacking(config, outcomes, is_again=day in again)
+        report.faults += daily.faults(lacking)
         report.unchanged += sum(each.status == daily.UNCHANGED for each in outcomes)
         report.empty += sum(each.status == daily.EMPTY for each in outcomes)
+        report.withdrawn += [f"{day}  {each.engine}" for each in outcomes if each.status == daily.WITHDRAWN]
         report.made += verdicts(config, day, [each.engine for each in outcomes if each.status == daily.MADE])
         report.alerts += alerts(config, day, [engine.name for engine in engines])
-        if day not in again:
-            gone = daily.missing(config, day, outcomes, groups)
-            report.alerts += [f"{day}  {group}  {daily.MISSING}: {how}" for group, how in gone]
+        gone = daily.missing(config, day, lacking, () if day in again else groups)
+        report.alerts += [f"{day}  {group}  {daily.MISSING}: {how}" for group, how in gone]
     fleet_day.reduce_from(config, min(days), then=fleet_report.publish, tell=tell)
     report.dropped = retention.drop_old(config, config.day_of(datetime.now(UTC)))
     catalog.publish(config.store)

@@ -22,16 +22,16 @@ from parsers.columns import COLUMNS, TABLES
 from pipelines import analysis, day_inputs, fetched
 from pipelines.config import Config, Engine, EngineSettings
 from pipelines.contents import Contents, source_hash
-from pipelines.day_inputs import Window
+from pipelines.day_inputs import Lack, Window
 from pipelines.duck import connect, literal
 from pipelines.lake import Lake
 from pipelines.models import Run, models
-from pipelines.partition import Manifest, days, publish, read_manifest, seen
+from pipelines.partition import Manifest, days, publish, read_manifest, seen, withdraw
 from pipelines.publish import tables
 
 Tell = Callable[[str], object]
 MISSING, NAMED = "every_engine_is_there", 3  # a check beside those of `checks`: of what is not in the lake; engines it names
-MADE, UNCHANGED, EMPTY = "made", "unchanged", "empty"
+MADE, UNCHANGED, EMPTY, WITHDRAWN = "made", "unchanged", "empty", "withdrawn"
 CODE = (  # what the bytes of a day depend on beside its inputs
     "parsers",
     "sql",
@@ -49,7 +49,7 @@ class Outcome:
     day: date
     status: str
     manifest: Manifest | None
-    lack: str = ""  # of a day without input: what was looked for, and what to look at
+    lack: Lack = Lack()  # noqa: RUF009 - frozen
 
 
 def meanings(table: str) -> dict[str, str]:
@@ -62,7 +62,8 @@ def meanings(table: str) -> dict[str, str]:
 def analyze_day(config: Config, engine: Engine, day: date, *, fresh: bool = False, tell: Tell = lambda _: None) -> Outcome:
     """Bring one engine's day in the lake up to date with the files there are. `fresh` makes it anew in any case.
 
-    A file that is gone takes nothing away, since its rows are kept; `fresh` takes only what is there.
+    A file that is gone, or is something else by now, takes nothing away, since its rows are kept. `fresh` takes only what is
+    there: where that is nothing, the day leaves the lake.
     """
     store, window, contents = config.store, Window.of(config, engine, day), Contents(config.store, engine.name, tell)
     fetched.bring(config, engine, day, tell=tell)
@@ -70,16 +71,22 @@ def analyze_day(config: Config, engine: Engine, day: date, *, fresh: bool = Fals
     contents.save()
     settings = engine.settings
     parameters = {"timezone": settings.timezone, "day_timezone": config.lake.timezone, "gpu_cost": settings.gpu_cost}
-    done = None if fresh else read_manifest(store, engine.name, day)
+    before = read_manifest(store, engine.name, day)
+    done = None if fresh else before
+    lack = day_inputs.unread(engine, day, contents, before, has_others=bool(roles))
     if done:
         is_of_this_code = (done.code, done.parameters) == (code_version(), parameters)
         if done.tables and is_of_this_code and day_inputs.accounts_for(done, roles, contents, window):
-            return Outcome(engine.name, day, UNCHANGED, done)
+            return Outcome(engine.name, day, UNCHANGED, done, lack)
         roles |= day_inputs.still_kept(done, roles, contents)
-    if not roles and (faults := day_inputs.unread(engine, day, contents)):
-        raise InputError(f"none of its {len(faults)} files could be read; the first: {faults[0]}")
+    if not roles and lack.how:
+        return Outcome(engine.name, day, EMPTY, before, lack)
     if not roles:
-        return Outcome(engine.name, day, EMPTY, None, day_inputs.lack(engine, day, contents))
+        if before:
+            withdraw(store, engine.name, day)
+        return Outcome(
+            engine.name, day, WITHDRAWN if before else EMPTY, None, Lack(day_inputs.lack(engine, day), is_of_day=False)
+        )
     found = day_inputs.pieces(roles, contents, window)
     tell(f"{engine.name} on {day}: {len(found)} inputs")
     used, found_in = tuple(piece.used for piece in found), None if settings.name else engine.group
@@ -95,33 +102,47 @@ def analyze_day(config: Config, engine: Engine, day: date, *, fresh: bool = Fals
         lake = Lake.of(work, run=engine.name)
         day_inputs.lay_out(found, window, contents, store=store, lake=lake)
         analysis.build(lake, run, tell=tell)
-        return Outcome(engine.name, day, MADE, publish(store, manifest, _dated(lake, run, day, folder)))
+        return Outcome(engine.name, day, MADE, publish(store, manifest, _dated(lake, run, day, folder)), lack)
 
 
 def analyze_all(
     config: Config, engines: Iterable[Engine], day: date, *, fresh: bool = False, tell: Tell = lambda _: None
-) -> tuple[list[Outcome], list[str]]:
-    """A day of several engines, one after the other: what became of each, and the faults, each of which stops only its engine."""
-    outcomes, faults = [], []
+) -> list[Outcome]:
+    """A day of several engines, one after the other: what became of each. A fault stops only its engine."""
+    outcomes = []
     for engine in engines:
         try:
             outcomes.append(analyze_day(config, engine, day, fresh=fresh, tell=tell))
         except InputError as error:
-            faults.append(f"{engine.name} on {day}: {error}")
-    return outcomes, faults
+            outcomes.append(Outcome(engine.name, day, EMPTY, None, Lack(str(error), is_fault=True)))
+    return outcomes
+
+
+def lacking(config: Config, outcomes: Iterable[Outcome], *, is_again: bool = False) -> list[Outcome]:
+    """Those of which something is to be told.
+
+    On a day that is looked at again for late files, that is nothing which was told in its own night, or was so before there was
+    an engine. Of engines that are retired, nothing is missed.
+    """
+    told = [each for each in outcomes if each.lack.how]
+    settings = {each.engine: config.engine(each.engine).settings for each in told}
+    return [each for each in told if each.lack.is_of_day or not (is_again or settings[each.engine].has_retired(each.engine))]
+
+
+def faults(lacking: Iterable[Outcome]) -> list[str]:
+    """A line for each engine's day of which there are files and none that can be read."""
+    return [f"{each.engine} on {each.day}: {each.lack.how}" for each in lacking if each.lack.is_fault]
 
 
 def missing(config: Config, day: date, outcomes: Iterable[Outcome], groups: Collection[str]) -> list[tuple[str, str]]:
-    """What breaks MISSING: the group, and in one sentence which of its engines have no input, what was looked for and what to do.
+    """What breaks MISSING: the group, and in one sentence which of its engines lack what, and what to do.
 
     Of the groups given, engines are missed too that only their files name and that have none left, and those entries whose paths
     are to name the engines and match nothing at all.
     """
     lacking: dict[tuple[str, str], list[str]] = {}
     for each in outcomes:
-        engine = config.engine(each.engine)
-        if each.status == EMPTY and not engine.settings.has_retired(engine.name):
-            lacking.setdefault((engine.group, each.lack), []).append(each.engine)
+        lacking.setdefault((config.engine(each.engine).group, each.lack.how), []).append(each.engine)
     known = [engine.settings for engine in config.fleet()]
     for entry, name, lack in _vanished(config, day):
         if entry.group in groups:

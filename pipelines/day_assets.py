@@ -63,13 +63,15 @@ def group_assets(config: Config, group: str) -> dg.AssetsDefinition:
     def assets(context: dg.AssetExecutionContext, daily_job: DailyJob) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
         config, day = daily_job.load(), date.fromisoformat(context.partition_key)
         # what is told of each table is not passed on: it would be thousands of events in Dagster's database
-        outcomes, faults = daily.analyze_all(config, config.fleet(group), day)
+        outcomes = daily.analyze_all(config, config.fleet(group), day)
+        lacking = daily.lacking(config, outcomes)
+        faults = daily.faults(lacking)
         if faults and context.retry_number == 0 and any(engine.settings.prometheus for engine in config.fleet(group)):
             raise dg.RetryRequested(max_retries=1, seconds_to_wait=RETRY.delay)  # a server may only be starting
         context.log.info("%s: %s", day, ", ".join(f"{each.engine} {each.status}" for each in outcomes))
         names = [each.engine for each in outcomes if each.manifest]
-        gone = [how for _, how in daily.missing(config, day, outcomes, (group,))]
-        yield _missing(group, gone, faults, is_told=bool(names))
+        gone = [how for _, how in daily.missing(config, day, lacking, (group,))]
+        yield _missing(group, gone, is_fault=bool(faults) or not names)
         with connect() as con:
             if not views(con, config, day, names):  # a group that fails alone: the fleet is made of the others
                 context.log.error("no engine of %s has a file of %s that could be read", group, day)
@@ -189,13 +191,12 @@ def _day_result(check: DayCheck, group: str, con: duckdb.DuckDBPyConnection, con
     )
 
 
-def _missing(group: str, gone: list[str], faults: list[str], *, is_told: bool) -> dg.AssetCheckResult:
-    said = [*faults, *gone]
+def _missing(group: str, said: list[str], *, is_fault: bool) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         check_name=daily.MISSING,
         asset_key=key(group, "runs"),
         passed=not said,
-        severity=dg.AssetCheckSeverity.ERROR if faults or not is_told else dg.AssetCheckSeverity.WARN,
+        severity=dg.AssetCheckSeverity.ERROR if is_fault else dg.AssetCheckSeverity.WARN,
         description="; ".join(said[:NAMED]) + (", …" if len(said) > NAMED else "") or None,
         metadata={"engines": dg.MetadataValue.md("\n".join(f"- {each}" for each in said[:SHOWN]) or "none")},
     )

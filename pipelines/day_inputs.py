@@ -88,11 +88,11 @@ class Lack:
     is_of_day: bool = True  # rather than of any that the lake does not have
 
 
-def unread(engine: Engine, day: date, contents: Contents, before: Manifest | None, *, has_others: bool, is_kept: bool) -> Lack:
-    """What cannot be read of the files that the day was made of or that may be of it; nothing is told where all can.
+def unread(engine: Engine, day: date, contents: Contents, before: Manifest | None, *, has_others: bool) -> Lack:
+    """What cannot be read of the files that the day was made of `before`, or that may be of it; nothing where all can.
 
-    `before` is the day as the lake has it; `is_kept`, whether it stays where nothing else is there. A file that is no log any
-    more is told whenever the day is looked at. One that is empty by now is as one that is gone: a log is, once it was rotated.
+    A file that is no log any more is told whenever the day is looked at. One that is empty by now is as one that is gone: so is a
+    log that was just rotated.
     """
     files = engine.files((day,))
     faults = [(each, fault) for each in files if (fault := contents.fault(each))]
@@ -100,18 +100,18 @@ def unread(engine: Engine, day: date, contents: Contents, before: Manifest | Non
     lost = [fault for each, fault in faults if bare_name(Path(each.name).name) in replaced and _is_something_else(each, contents)]
     if lost:
         return Lack(f"what was read of it before is kept, but it cannot be read any more: {_first(lost)}", not has_others)
-    if has_others or is_kept:
-        unopened = [fault for each, fault in faults if contents.digest_of(each) is None]
+    unopened = [fault for each, fault in faults if contents.digest_of(each) is None]
+    if has_others or before:
         return Lack(f"beside what is read, there is what cannot be: {_first(unopened)}" if unopened else "", is_of_day=False)
     of_day = [fault for each, fault in faults if each.day == day]
     if of_day or (faults and len(faults) == len(files)):
         told = of_day or [fault for _, fault in faults]
-        whose = "its one file" if len(told) == 1 else f"none of its {len(told)} files"
-        return Lack(f"{whose} {'cannot' if len(told) == 1 else 'can'} be read: {_first(told)}", True, bool(of_day))
-    unopened = [fault for each, fault in faults if contents.digest_of(each) is None]
-    paths = ", ".join(engine.settings.paths)
-    told = f"what can be read of {paths} tells nothing of this day, and there is what cannot be: {_first(unopened)}"
-    return Lack(told, is_fault=True, is_of_day=False) if unopened else Lack()
+        whose = "its one file cannot" if len(told) == 1 else f"none of its {len(told)} files can"
+        return Lack(f"{whose} be read: {_first(told)}", True, bool(of_day))
+    if unopened:
+        others = f"what can be read of {', '.join(engine.settings.paths)} tells nothing of this day"
+        return Lack(f"{others}, and there is what cannot be: {_first(unopened)}", is_fault=True, is_of_day=False)
+    return Lack()
 
 
 def _replaced(done: Manifest, files: Iterable[Found], contents: Contents) -> set[str]:

@@ -124,6 +124,19 @@ def publish(store: Store, manifest: Manifest, made: Mapping[str, Path]) -> Manif
     return done
 
 
+def withdraw(store: Store, engine: str, day: date) -> None:
+    """Take an engine's day out of the lake, and what was made of the fleet's where no engine's is left."""
+    manifest, name = read_manifest(store, engine, day), manifest_name(engine, day)
+    if manifest:
+        store.put_bytes(name, replace(manifest, tables={}).as_json())  # not finished, and looked at again, if this is the end
+    for table in store.names(f"days/*/day={day.isoformat()}/engine={quote(engine, safe='')}/*"):
+        store.delete(table)
+    store.delete(name)
+    if not seen(store, day):
+        for made in (*store.names(f"fleet/*/day={day.isoformat()}/*"), f"fleet/_done/day={day.isoformat()}.json"):
+            store.delete(made)
+
+
 def _described(path: Path) -> Made:
     with path.open("rb") as file:
         content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -14,7 +16,6 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from parsers import InputError
 from pipelines import catalog, cli, cli_daily, daily, day_inputs, fleet_day, retention
 from pipelines.checks import DAY_CHECKS
 from pipelines.config import Config, load
@@ -226,13 +227,112 @@ def test_a_file_that_is_gone_takes_nothing_away_unless_the_day_is_made_fresh(job
     assert job.run(SECOND) == MADE
     sources = {row["source"] for row in job.rows(SECOND, "sources")}
     assert sources == {"metrics.json", "late.json", "vllm.log"}
+    assert job.run(SECOND, fresh=True) == MADE
+    assert {row["source"] for row in job.rows(SECOND, "sources")} == {"late.json", "vllm.log"}
 
 
-def test_a_day_without_files_is_none_and_one_whose_files_cannot_be_read_is_a_fault(job):
+def test_fresh_takes_a_day_out_of_which_nothing_is_there(job):
+    fleet_day.reduce_from(job.config, FIRST)
+    before = job.files(FIRST)
+    shutil.rmtree(job.config.path.parent / "chat/logs")
+    report = cli_daily.run(job.config, job.config.fleet(), [SECOND], fresh=True)
+    assert [line for line in report.lines() if "taken out" in line] == [
+        f"{SECOND}  chat  taken out: --fresh, and nothing of it is there",
+        "0 made, 0 unchanged, 0 without input, 1 taken out",
+    ]
+    [alert] = report.alerts
+    assert "every_engine_is_there: chat: no file matches chat/logs/*" in alert
+    assert days(job.config.store) == [FIRST]
+    assert job.files(SECOND) == {}
+    assert job.files(FIRST) == before
+
+
+Told = tuple[int, list[str], str]
+
+
+@pytest.fixture
+def told_of(capsys, monkeypatch) -> Callable[..., Told]:
+    """Runs the command for the second day, but for the fleet: its exit status, what it alerts of files, the fault it says."""
+    monkeypatch.setattr(fleet_day, "reduce_from", lambda *_, **__: [])
+
+    def run(job: Job, *more: str) -> Told:
+        status = cli.main(["daily", "--config", str(job.config.path), "--day", str(SECOND), *more])
+        told, begin = capsys.readouterr(), f"alert: {SECOND}  even  {daily.MISSING}: "
+        faults = [line.removeprefix("kvpressure: ") for line in told.err.splitlines() if not line.endswith(" s")]
+        return status, [line.removeprefix(begin) for line in told.out.splitlines() if line.startswith(begin)], "".join(faults)
+
+    return run
+
+
+GARBAGE = bytes(range(256)) * 20
+
+
+@pytest.mark.parametrize("content", [GARBAGE, b"", b"nothing that an engine wrote\n"])
+@pytest.mark.parametrize("place", ["chat/logs/vllm.log", f"chat/{SECOND}/vllm.log"])
+def test_a_day_whose_files_cannot_be_read_is_a_fault_and_an_alert(told_of, tmp_path, place, content):
+    job = Job(configured(tmp_path))
+    write(tmp_path / place, []).write_bytes(content)
+    status, [alert], fault = told_of(job)
+    assert status == 2
+    assert alert.startswith("chat: its one file cannot be read: vllm.log: ")
+    assert fault == f"chat on {SECOND}: {alert.removeprefix('chat: ')}"
+
+
+def unopened(monkeypatch, *names: str) -> None:
+    """Let these files be ones that nobody may open; root may open all."""
+
+    def refused(path: Path, *given, **named):
+        if path.name in names:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *given, **named)
+
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", refused)
+
+
+def test_a_file_that_nobody_may_open_is_told_until_it_may_be(told_of, monkeypatch, tmp_path):
+    job = Job(configured(tmp_path))
+    write(tmp_path / "chat/logs/vllm.log", log_lines(at("2026-11-27 10:00"), 30))
+    with monkeypatch.context() as rights:
+        unopened(rights, "vllm.log")
+        why = "its one file cannot be read: vllm.log: cannot be opened (Permission denied); check its permissions"
+        assert told_of(job) == (2, [f"chat: {why}"], f"chat on {SECOND}: {why}")
+    assert told_of(job) == (0, [], ""), "nothing but its rights has changed"
+    scrapes(tmp_path / "chat/logs/metrics.json", at("2026-11-27 10:00"), 21)
+    (tmp_path / "chat/logs/vllm.log").rename(tmp_path / "chat/logs/other.log")
+    unopened(monkeypatch, "other.log")
+    status, [alert], fault = told_of(job)
+    assert (status, fault) == (0, "")
+    assert "beside what is read, there is what cannot be: other.log: cannot be opened (Permission denied)" in alert
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_log_that_is_garbage_by_now_is_told_and_its_day_kept_until_it_is_whole_again(told_of, tmp_path, is_alone):
+    job, log = Job(configured(tmp_path)), tmp_path / "chat/logs/vllm.log"
+    write(log, log_lines(at("2026-11-27 10:00"), 30))
+    if not is_alone:
+        scrapes(tmp_path / "chat/logs/metrics.json", at("2026-11-27 10:00"), 21)
+    assert told_of(job) == (0, [], "")
+    before, whole = job.files(SECOND), log.read_bytes()
+    log.write_bytes(GARBAGE)
+    for more in ((), ("--fail-on", "alert")):
+        status, [alert], fault = told_of(job, *more)
+        assert alert.startswith("chat: what was read of it before is kept, but it cannot be read any more: vllm.log: binary")
+        assert (status, bool(fault)) == ((2, True) if is_alone else (1 if more else 0, False))
+        assert job.files(SECOND) == before
+    again = cli_daily.run(job.config, job.config.fleet(), [SECOND], again=[SECOND])
+    assert len(again.alerts) == 1, "its night is over, but it was read then"
+    if is_alone:
+        assert told_of(job, "--fresh")[0] == 2
+        assert job.files(SECOND) == before
+    for content in (whole, b""):
+        log.write_bytes(content)
+        assert told_of(job) == (0, [], ""), "empty, as after rotation, it is as gone"
+        assert job.files(SECOND) == before
+
+
+def test_a_day_without_files_is_none(job):
     assert job.run(date(2026, 11, 28)) == EMPTY
-    write(job.config.path.parent / "chat/2026-11-28/notes.txt", ["nothing that an engine wrote\n"])
-    with pytest.raises(InputError, match=r"none of its 1 files could be read; the first: notes\.txt"):
-        job.run(date(2026, 11, 28))
 
 
 def test_a_day_of_another_code_is_made_again(job, monkeypatch):
@@ -392,13 +492,6 @@ def test_a_log_cut_inside_its_gzip_makes_its_day_and_the_whole_copy_takes_its_pl
     assert job.run(SECOND) == MADE
     [source] = job.rows(SECOND, "sources")
     assert (source["lines_used"], source["error"]) == (600, None), "each line once"
-
-
-def test_files_that_cannot_be_read_are_what_an_engine_lacks(tmp_path):
-    job = Job(configured(tmp_path))
-    write(tmp_path / "chat/logs/notes", ["nothing that an engine wrote\n"])
-    outcome = daily.analyze_day(job.config, job.config.engine("chat"), SECOND)
-    assert outcome.lack.startswith("what matches chat/logs/*, chat/{day}/* cannot be read; the first: notes: ")
 
 
 def test_on_a_day_looked_at_again_nothing_is_missed_anew(tmp_path):
