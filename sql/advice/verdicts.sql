@@ -36,6 +36,14 @@ with findings as (
     where severity >= 1
 ),
 
+ends as (
+    select named.engine, max(events.happened_at) as ended_at
+    from (select engine, unnest(names_of_engine(engine)) as said_of from core.engines) as named
+    inner join staging.engine_events as events on events.engine = named.said_of
+    where events.event in ('engine_shutdown', 'engine_dead', 'engine_failure')
+    group by named.engine
+),
+
 engines as (
     select
         engines.engine,
@@ -44,7 +52,14 @@ engines as (
         engines.engine_version,
         engines.prefix_caching,
         coalesce(min(states.sampled_at), engines.first_seen_at) as first_at,
-        coalesce(max(plus_seconds(states.sampled_at, states.scrape_s)), engines.last_seen_at) as last_at,
+        -- a last sample stands for the time to the next, unless the engine ended before
+        coalesce(
+            least(
+                max(plus_seconds(states.sampled_at, states.scrape_s)),
+                case when any_value(ends.ended_at) >= engines.last_seen_at then any_value(ends.ended_at) end
+            ),
+            engines.last_seen_at
+        ) as last_at,
         count(states.sampled_at) filter (where states.running is not null or states.waiting is not null) as samples,
         any_value(states.origin) as origin,
         max(states.kv_usage_ratio) as max_kv_usage_ratio,
@@ -53,6 +68,7 @@ engines as (
         coalesce(median(states.scrape_s), 10) as step_s,
     from core.engines
     left join core.engine_states as states using (engine)
+    left join ends using (engine)
     group by
         engines.engine,
         engines.engine_generation,
@@ -183,7 +199,10 @@ healthy as (
             when window_s = 0 and max_running > 0 then 'At the one instant seen, nobody waited.'
             when window_s = 0 then 'At the one instant seen, the engine was idle.'
             when max_running > 0
-                then format('No pressure for {}: nothing waited long, nobody was interrupted.', spoken_duration(window_s))
+                then format(
+                    'No pressure for {}: nothing waited long{}.',
+                    spoken_duration(window_s), if(preemptions.count_best is null, '', ', nobody was interrupted')
+                )
             else format('Idle for {}.', spoken_duration(window_s))
         end as summary,
         sentences([
@@ -202,6 +221,7 @@ healthy as (
         case when window_s = 0 then [a_second_look()] else [] end as missing,
     from calm
     left join prefills using (engine, window_start)
+    left join marts.preemptions using (engine)
     where not exists (from core.unrelated_runs)
 ),
 

@@ -94,6 +94,28 @@ def test_what_is_hardly_felt_is_no_remark(sql, severity, told):
     assert [row["verdict"] for row in sql.rows("advice.verdicts").dicts()] == told
 
 
+@pytest.mark.parametrize(
+    ("counted", "told"), [("0", "nothing waited long, nobody was interrupted."), ("-", "nothing waited long.")]
+)
+def test_that_nobody_was_interrupted_is_said_where_preemptions_are_counted(sql, counted, told):
+    sql.given("marts.preemptions", f"engine  count_best\n0  {counted}")
+    [calm] = sql.rows("advice.verdicts").dicts()
+    assert calm["summary"] == f"No pressure for 70 s: {told}"
+
+
+@pytest.mark.parametrize(("second", "end"), [("01:04", "12:01:04"), ("00:30", "12:01:10"), ("01:20", "12:01:10")])
+def test_a_last_sample_stands_for_the_time_to_the_next_unless_the_engine_ended_before(sql, second, end):
+    sql.given("core.engines", "engine  engine_kind  engine_generation  last_seen_at\n0  vllm  v1  12:01:00")
+    sql.given("staging.engine_events", f"engine  happened_at  event\n*  12:{second}  engine_shutdown")
+    assert (
+        sql.rows("advice.verdicts")
+        == f"""
+        verdict  window_start  window_end
+        healthy  12:00:00      {end}
+        """
+    )
+
+
 def test_what_no_finding_that_matters_covers_is_healthy(sql):
     """From three usual samples on; a remark cuts nothing out; the last scrape stands for the time to the next."""
     found(sql, "cold_start 20 30 5", "queue_unknown 30 31 50", "prefix_eviction 30 40 12")
