@@ -204,7 +204,9 @@ class _Reader:
     def config(self, told: dict[str, Any]) -> Config:
         sections = {"lake", "engines", "thresholds"}
         for key in sorted(told.keys() - sections):
-            raise self._wrong(key, None, f"`{key}` is no section; {_nearest(key, sections)}")
+            below = f"stands outside of the sections; put it below {_owners(key)}"
+            hint = below if _owners(key) else f"is no section; {_nearest(key, sections)}"
+            raise self._wrong(key, None, f"`{key}` {hint}")
         if "url" not in told.get("lake", {}):
             raise ConfigError(f'{self.path}: lake.url is missing; add `url = "lake"` below [lake]')
         if not isinstance(told.get("engines"), list) or not told["engines"]:
@@ -251,7 +253,8 @@ class _Reader:
         values = {}
         for key, value in told.items():
             if key not in fields:
-                raise self._wrong(key, (section, number), f"{spoken}.{key} is no key; {_nearest(key, set(fields))}")
+                hint = f"it belongs below {_owners(key)}" if _owners(key) else _nearest(key, set(fields))
+                raise self._wrong(key, (section, number), f"{spoken}.{key} is no key; {hint}")
             values[key] = self._value(value, fields[key], f"{spoken}.{key}", (section, number))
         return kind(**values)
 
@@ -310,6 +313,12 @@ _KINDS: tuple[tuple[str, Callable[[Any], bool], Callable[[Any], Any], str], ...]
     ("float", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), float, "a number"),
     ("str", _is_text, str, "a text in quotes"),
 )
+
+
+def _owners(key: str) -> str:
+    """The sections that have the key, as they are written."""
+    kinds = {"[lake]": LakeSettings, "[[engines]]": EngineSettings, "[thresholds]": Thresholds}
+    return " or ".join(header for header, kind in kinds.items() if key in {each.name for each in dataclasses.fields(kind)})
 
 
 def _nearest(key: str, known: set[str]) -> str:

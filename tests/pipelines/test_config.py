@@ -37,6 +37,10 @@ WRONG = {
     LAKE + 'nightly = "00:30"\n' + ENGINE: r"line 3: lake\.nightly is '00:30'; it should be a time without quotes",
     LAKE + ENGINE + "[thresholds]\nrecompute_share = -1\n": r"line 7: thresholds\.recompute_share is -1\.0; a limit is 0 or more",
     LAKE + ENGINE + "[threshold]\n": r"line 6: `threshold` is no section; did you mean `thresholds`\?",
+    'timezone = "UTC"\n'
+    + LAKE
+    + ENGINE: r"line 1: `timezone` stands outside of the sections; put it below \[lake\] or \[\[engines\]\]",
+    LAKE + "gpu_cost = 3\n" + ENGINE: r"line 3: lake\.gpu_cost is no key; it belongs below \[\[engines\]\]",
     ENGINE: r"lake\.url is missing; add `url = \"lake\"` below \[lake\]",
     LAKE: r"no \[\[engines\]\]; add one",
     "[lake\n": r"not TOML",
