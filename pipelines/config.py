@@ -35,6 +35,7 @@ from pipelines.storage import Store
 from pipelines.zone import NoZoneError, zone_name
 
 FILE = "kvpressure.toml"
+NAMED = 5  # engines that are listed where another was asked for
 _CREDENTIALS = re.compile(r"://[^\s'\"]*@")  # in an address
 
 
@@ -150,7 +151,8 @@ class Config:
         """One engine by its name. ConfigError where there is none."""
         known = self._found
         if name not in known:
-            hint = meant(name, known, f"it has {len(known)} engines")
+            few = f"there {'is' if len(known) == 1 else 'are'} {', '.join(sorted(known)) or 'none'}"
+            hint = meant(name, known, few if len(known) <= NAMED else f"there are {len(known)} engines")
             raise ConfigError(f"{self.path}: no engine `{name}` and no file that names it; {hint}")
         return known[name]
 

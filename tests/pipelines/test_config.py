@@ -111,6 +111,11 @@ def test_a_zone_may_be_an_offset(tmp_path):
     assert (told.lake.timezone, told.engine("chat").settings.timezone) == ("Etc/GMT+3", "Asia/Kolkata")
 
 
+def test_an_engine_that_is_not_there_is_told_with_those_that_are(tmp_path):
+    with pytest.raises(ConfigError, match="no engine `nope` and no file that names it; there is chat$"):
+        config(tmp_path, LAKE + ENGINE).engine("nope")
+
+
 def test_two_entries_with_one_name_are_told(tmp_path):
     with pytest.raises(ConfigError, match=r"two \[\[engines\]\] both have an engine `chat`"):
         config(tmp_path, LAKE + ENGINE + ENGINE).fleet()
