@@ -131,7 +131,8 @@ queueing as (
                 when 'inferred' then format('The running count stays at {}: taken for {}, which no input states.', facts.max_num_seqs, facts.slots_setting)
             end,
             format(
-                'Requests that ended in this time had waited {:.2f} s each before their first run, {:.0f} % of their whole latency.',
+                'Requests that {} in this time had waited {:.2f} s each before their first run, {:.0f} % of their whole latency.',
+                case when facts.is_wait_recorded then 'first ran' else 'ended' end,
                 ratio(facts.queued_s, facts.queued_requests), 100 * ratio(facts.queued_s, facts.e2e_s)
             ),
             case

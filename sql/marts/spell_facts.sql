@@ -21,9 +21,10 @@
 -- column: mean_kv_usage_ratio | Mean share of the pool held.
 -- column: preemptions        | Preemptions counted.
 -- column: first_tokens       | Requests that got their first token.
--- column: queued_s           | Waits before the first run, summed over requests that ended in the spell: of histograms, else of their records.
+-- column: queued_s           | Waits before the first run, summed over requests that ended in the spell; by records of requests, that first ran in it.
 -- column: queued_requests    | Requests in that sum.
--- column: e2e_s              | Whole latencies of the requests that ended, summed.
+-- column: is_wait_recorded   | Whether records of requests tell it, for want of histograms.
+-- column: e2e_s              | Whole latencies of these requests, summed.
 -- column: prompt_tokens      | Prompt tokens computed.
 -- column: generation_tokens  | Tokens generated.
 -- column: decode_s           | Inter-token time, summed.
@@ -123,7 +124,7 @@ counted as (
     group by all
 ),
 
--- the same of the requests whose own records say how long they waited
+-- the same by the requests' own records: those that waited in the spell are known, and not only those that ended in it
 recorded as (
     select
         spells.engine,
@@ -135,9 +136,9 @@ recorded as (
     from spells_by_hour as spells
     inner join core.requests
         on requests.engine = spells.engine
-        and hour_of(requests.finished_at) = spells.hour
-        and requests.finished_at > spells.window_start
-        and requests.finished_at <= spells.window_end
+        and hour_of(plus_seconds(requests.arrived_at, requests.queue_s)) = spells.hour
+        and plus_seconds(requests.arrived_at, requests.queue_s) > spells.window_start
+        and plus_seconds(requests.arrived_at, requests.queue_s) <= spells.window_end
     where requests.queue_s is not null
     group by all
 ),
@@ -214,7 +215,8 @@ select
     counted.first_tokens,
     if(counted.queued_requests is null, recorded.queued_s, counted.queued_s) as queued_s,
     coalesce(counted.queued_requests, recorded.queued_requests) as queued_requests,
-    if(counted.queued_requests is null, recorded.e2e_s, counted.e2e_s) as e2e_s,
+    counted.queued_requests is null and recorded.queued_requests is not null as is_wait_recorded,
+    if(is_wait_recorded, recorded.e2e_s, counted.e2e_s) as e2e_s,
     counted.prompt_tokens,
     counted.generation_tokens,
     slowed.decode_s,

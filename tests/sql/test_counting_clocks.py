@@ -37,7 +37,7 @@ def test_they_are_no_stamps_of_a_calendar(sql):
 
 
 def test_how_long_requests_waited_is_told_by_their_own_records_where_no_histogram_is(sql):
-    """The one that ended while others waited; then no metrics are asked for to tell it."""
+    """Of those that first ran while others waited; then no metrics are asked for to tell it."""
     sql.given(
         "engine_samples",
         """
@@ -53,16 +53,16 @@ def test_how_long_requests_waited_is_told_by_their_own_records_where_no_histogra
         "core.requests",
         """
         engine  request_key  arrived_at  finished_at  queue_s
-        0       a            12:00:05    12:00:25     12
-        0       b            12:00:05    12:00:55     30
+        0       a            12:00:05    12:00:55     12
+        0       b            12:00:05    12:00:55     45
         0       c            12:00:05    12:00:25     -
         """,
     )
     [queue] = [row for row in sql.rows("marts.spell_facts").dicts() if row["verdict"] == "queue_kv_capacity"]
-    assert (queue["queued_s"], queue["queued_requests"], queue["e2e_s"]) == (12, 1, 20)
+    assert (queue["queued_s"], queue["queued_requests"], queue["e2e_s"]) == (12, 1, 50)
     [verdict] = [row for row in sql.rows("advice.verdicts").dicts() if row["is_primary"]]
     assert (
-        "Requests that ended in this time had waited 12.00 s each before their first run, 60 % of their whole latency."
+        "Requests that first ran in this time had waited 12.00 s each before their first run, 24 % of their whole latency."
         in (verdict["evidence"])
     )
     assert not any("How long each request waited" in each for each in verdict["missing"])
