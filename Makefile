@@ -69,9 +69,11 @@ test-tools:
 	command -v prometheus >/dev/null || missing="$$missing prometheus"; \
 	if [ -n "$$missing" ]; then \
 		root=""; [ "$$(id -u)" = 0 ] || root=sudo; \
-		if command -v apt-get >/dev/null; then \
+		if command -v apt-get >/dev/null && { [ -z "$$root" ] || command -v $$root >/dev/null; }; then \
+			echo "installing on this system, for tests, with $${root:+$$root }apt-get (a minute or two, once):$$missing"; \
+			export DEBIAN_FRONTEND=noninteractive; \
 			$$root apt-get update -qq && $$root apt-get install -qq -y --no-install-recommends $$missing >/dev/null; \
-		else echo "not found:$$missing; the tests that need them are skipped"; fi; \
+		else echo "not found:$$missing; the tests that need them are skipped (Debian, as root: apt-get install$$missing)"; fi; \
 	fi
 
 # Exact versions, resolved from pyproject.toml in environments of their own; the runtime ones are among the development ones.

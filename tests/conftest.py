@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,7 +94,10 @@ def fleet() -> Iterator[Fleet]:
 
 
 def pytest_terminal_summary(terminalreporter):
-    """The table of public bug reports: case, expected, told, and how many were told right."""
+    """Why tests were skipped; the table of public bug reports: case, expected, told, and how many were told right."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason}")
     reports = [
         report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome) if report.when == "call"
     ]
