@@ -31,7 +31,6 @@ totals as (
         sum(delta) filter (where signal = 'prompt_tokens') as prompt_tokens,
         coalesce(sum(delta) filter (where signal in ('prefix_hits', 'external_prefix_hits')), 0) as hit_tokens,
         sum(delta) filter (where signal = 'generation_tokens') as generation_tokens,
-        sum(delta) filter (where signal = 'ttft_s_count') as first_tokens,
         coalesce(
             sum(delta) filter (where signal = 'external_prefix_hits'),
             sum(delta) filter (where signal = 'prompt_tokens_by_source' and labels like '%external_kv_transfer%')
@@ -256,10 +255,8 @@ bounded as (
             coalesce(local_tokens, prompt_tokens - hit_tokens) + coalesce(restored_tokens, 0) + generation_tokens
                 - engines.kv_capacity_tokens
         ) as evicted_tokens,
-        first_tokens,
         engines.block_size,
         coalesce(restored_tokens, 0) > 0 as has_tier,
-        restored_tokens,
     from totals
     inner join core.engines using (engine)
 ),

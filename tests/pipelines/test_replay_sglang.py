@@ -343,6 +343,19 @@ def test_of_those_that_begin_likethe_first_goes_ahead():
         assert replay(load, settings(max_running_requests=2, chunked_prefill_size=99, schedule_policy="lpm")).started_at == starts
 
 
+@pytest.mark.parametrize(("cached", "starts"), [(32, (2.0, 5.0, 2.0)), (33, (2.0, 2.0, 5.0))])
+def test_whoever_finds_more_than_32_tokens_in_the_cache_waits_for_nobody_that_begins_like_it(cached, starts):
+    first, like = Content.of(range(cached), 1), Content.of(range(80), 1)
+    load = [
+        Request(0, cached, 1, content=first),
+        Request(2, 81, 3, content=like),
+        Request(2, 81, 3, content=like),
+        Request(2, 5, 3),
+    ]
+    outcome = replay(load, settings(max_running_requests=2, chunked_prefill_size=999, schedule_policy="lpm"))
+    assert outcome.started_at[1:] == starts
+
+
 def test_more_than_128_that_wait_are_not_sorted_by_their_prefixes():
     """It is first when there are no more than that, at once or after another."""
     shared = Content.of(range(40), 1)

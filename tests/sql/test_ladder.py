@@ -137,7 +137,7 @@ def test_what_is_known_of_vllm_s_scheduler_is_not_said_of_sglang(sql):
 
 
 def test_a_v0_warning_counts_up_to_its_restart(sql):
-    """Two lives of 51 and 1; each may have had 49 more. A victim held 950 tokens of the pool in use on average."""
+    """Three lives of 51, 51 and 1; each may have had 49 more. A victim held 950 tokens of the pool in use on average."""
     sql.given("core.engines", ENGINE)
     sql.given("core.engine_states", FULL.replace("0.95", "0.90"))
     sql.given(
@@ -147,15 +147,17 @@ def test_a_v0_warning_counts_up_to_its_restart(sql):
         0       12:00:10     log     1     preemption_warning_recompute  1
         0       12:00:40     log     2     preemption_warning_recompute  51
         0       12:00:40     log     3     preemption_warning_swap       1
-        0       12:00:50     log     4     preemption_warning_swap       -
-        0       12:00:55     log     5     context_shift                 900
+        0       12:00:45     log     4     preemption_warning_swap       51
+        0       12:00:50     log     5     preemption_warning_swap       1
+        0       12:00:50     log     6     preemption_warning_swap       -
+        0       12:00:55     log     7     context_shift                 900
         """,
     )
     columns = ("method", "rung", "tokens_low", "tokens_best", "tokens_high")
     counts = ("preemptions_low", "preemptions_best", "preemptions_high")
     [(method, rung, low, best, high, *counted)] = used(sql, *columns, *counts)
-    assert (method, rung, low, high, counted) == ("v0_log", 5, 0, 1_500_000, [52, 101, 150])
-    assert best == pytest.approx(101 * 10_000 * (0.9 / 10 + 0.9 / 9 + 0.5 / 5) / 3)
+    assert (method, rung, low, high, counted) == ("v0_log", 5, 0, 2_500_000, [103, 176.5, 250])
+    assert best == pytest.approx(176.5 * 10_000 * (0.9 / 10 + 0.9 / 9 + 0.5 / 5) / 3)
 
 
 def test_beside_a_tier_the_share_of_prompts_it_knew_is_what_was_computed_again(sql):
@@ -171,7 +173,8 @@ def test_beside_a_tier_the_share_of_prompts_it_knew_is_what_was_computed_again(s
              0  ttft_s_count             pod=a                        12:00:00  12:00:30  3    false
              0  ttft_s_count             pod=b                        12:00:00  12:00:30  1    false
              0  prompt_tokens_by_source  source=local_compute         12:00:30  12:01:00  250  false
-             0  external_prefix_hits     -                            12:00:30  12:01:00  150  false
+             0  external_prefix_hits     pod=a                        12:00:30  12:01:00  90   false
+             0  external_prefix_hits     pod=b                        12:00:30  12:01:00  60   false
              0  generation_tokens        -                            12:00:30  12:01:00  50   false
              0  ttft_s_count             -                            12:00:30  12:01:00  6    false
              0  prompt_tokens_by_source  source=local_compute         12:01:00  12:02:00  300  false
@@ -190,12 +193,13 @@ def test_tokens_by_source_tell_what_a_tier_gave_back_where_no_counter_of_hits_do
         "core.counter_intervals",
         COUNTED
         + """0  prompt_tokens_by_source  source=local_compute         12:00:00  12:01:00  600  false
-             0  prompt_tokens_by_source  source=external_kv_transfer  12:00:00  12:01:00  390  false""",
+             0  prompt_tokens_by_source  source=external_kv_transfer  12:00:00  12:01:00  390  false
+             0  prompt_tokens_by_source  source=external_kv_transfer  12:01:00  12:02:00  10   false""",
     )
     sql.given("core.tier_restores", "engine  method  rung  restored_tokens\n0  tier_log  3  77")
-    assert told(sql, "method", "tokens_best", "is_used", kind="offload_restore") == [
-        ("external_hit_counter", 390, True),
-        ("tier_log", 77, False),
+    assert told(sql, "method", "tokens_best", "is_partial", "is_used", kind="offload_restore") == [
+        ("external_hit_counter", 400, False, True),
+        ("tier_log", 77, False, False),
     ]
 
 
