@@ -27,6 +27,7 @@ from pipelines.lake import Lake
 Tell = Callable[[str], object]
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MOST_FILES = 10_000  # a run is some files of each server; more is a folder of something else, or of many runs
+OF_OURS = {"analysis.duckdb": "a result", "catalog.duckdb": "a lake"}  # a file that is in each
 COMPRESSED_SUFFIXES = (".gz", ".zst")
 
 
@@ -84,6 +85,9 @@ class Intake:
         """InputError, in one line, where not one file gave anything. What could be read of a broken one is worth having."""
         if any(outcome.is_used for outcome in self.outcomes):
             return
+        for path in (outcome.source.path for outcome in self.outcomes):
+            if made := OF_OURS.get(path.name):
+                raise InputError(f"{path.parent}: {made} of kvpressure and no input; `kvpressure sql {path.parent}` reads it")
         broken = [outcome for outcome in self.outcomes if outcome.format is not None] or list(self.outcomes)
         first = broken[0].error or ""
         if len(self.outcomes) == 1:

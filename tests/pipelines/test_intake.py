@@ -248,6 +248,15 @@ def test_a_run_that_is_read_again_keeps_nothing_of_the_first_time(tmp_path):
     assert pq.read_metadata(lake.path("raw.spans")).num_rows == 0
 
 
+@pytest.mark.parametrize(("file", "made"), [("analysis.duckdb", "a result"), ("catalog.duckdb", "a lake")])
+def test_what_kvpressure_made_is_no_input_and_told_as_what_it_is(tmp_path, file, made):
+    for name in (file, "report.html", "summary.json"):
+        (tmp_path / name).write_text("<p>nothing that an engine wrote</p>")
+    with pytest.raises(InputError) as told:
+        read([tmp_path], Lake.of(tmp_path / "lake", run="r"), skip=tmp_path / "lake").require_any()
+    assert str(told.value) == f"{tmp_path}: {made} of kvpressure and no input; `kvpressure sql {tmp_path}` reads it"
+
+
 def test_each_file_has_one_row_of_sources_whatever_became_of_it(tmp_path):
     write(tmp_path, **{"server.log": LOG, "notes.txt": b"notes\n", "empty": b""})
     intake.read_into([tmp_path], tmp_path / "out")
