@@ -253,7 +253,7 @@ def test_what_kvpressure_made_is_no_input_and_told_as_what_it_is(tmp_path, file,
     for name in (file, "report.html", "summary.json"):
         (tmp_path / name).write_text("<p>nothing that an engine wrote</p>")
     with pytest.raises(InputError) as told:
-        read([tmp_path], Lake.of(tmp_path / "lake", run="r"), skip=tmp_path / "lake").require_any()
+        intake.read_into([tmp_path], tmp_path / "out").require_any()
     assert str(told.value) == f"{tmp_path}: {made} of kvpressure and no input; `kvpressure sql {tmp_path}` reads it"
 
 
