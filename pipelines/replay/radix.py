@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 Text = Hashable
 
@@ -80,7 +81,7 @@ class RadixPool:
         self._clock = 0
         self._leaves: set[Node] = set()  # that nobody uses
         self._heap: list[tuple[int, int, Node]] = []  # of these, when each was used as far as that was seen, and how many before
-        self._entered = 0
+        self._entries = count()
 
     def match(self, spans: Sequence[Span], limit: int) -> tuple[Node, int]:
         """The node at which the longest cached beginning of so many tokens ends, and its tokens. Nodes on the way are used."""
@@ -155,8 +156,7 @@ class RadixPool:
 
     def _enter(self, leaf: Node) -> None:
         self._leaves.add(leaf)
-        self._entered += 1
-        heapq.heappush(self._heap, (leaf.used_at, self._entered, leaf))
+        heapq.heappush(self._heap, (leaf.used_at, next(self._entries), leaf))
 
     def _descend(self, spans: Sequence[Span], limit: int) -> Iterator[tuple[Node, int]]:
         """The nodes along the beginning of so many tokens, the last one split where the sequences part."""

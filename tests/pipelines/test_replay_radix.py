@@ -54,6 +54,17 @@ def test_the_leaf_used_least_recently_goes_first_and_whole():
     assert pool.match(text(("shared", 20), ("two", 30)), 50)[1] == 20
 
 
+def test_no_more_leaves_go_than_are_needed():
+    pool = RadixPool(100, 1)
+    kept(pool, (("one", 10),), (("two", 10),), (("three", 10),))
+    pool.evict(0)
+    assert pool.evicted_tokens == 0
+    pool.evict(10)
+    assert (pool.evicted_tokens, pool.match(text(("two", 10)), 10)[1]) == (10, 10)
+    pool.evict(11)
+    assert (pool.evicted_tokens, pool.free, pool.evictable) == (30, 100, 0)
+
+
 def test_what_a_request_runs_on_stays():
     pool = RadixPool(100, 1)
     kept(pool, (("shared", 20), ("one", 30)), (("other", 40),))
