@@ -79,16 +79,18 @@ engines as (
         engines.last_seen_at
 ),
 
--- scrapes so far apart that nobody knows what was between them; a log is silent where its engine is idle
+-- scrapes so far apart that nobody knows what was between them; a log is silent where its engine is idle, and where it is down
 holes as (
     select
         states.engine,
         states.sampled_at as window_start,
-        lead(states.sampled_at) over (partition by states.engine order by states.sampled_at) as window_end,
+        lead(states.sampled_at) over in_order as window_end,
     from core.engine_states as states
     inner join engines using (engine)
-    where engines.origin = 'metrics'
+    asof left join core.engine_lives as lives on lives.engine = states.engine and lives.life_start <= states.sampled_at
+    window in_order as (partition by states.engine order by states.sampled_at)
     qualify seconds_between(window_start, window_end) > greatest(10, 3 * engines.step_s)
+        and (engines.origin = 'metrics' or lives.life is distinct from lead(lives.life) over in_order)
 ),
 
 -- calm: what is left of an engine's observed time once every finding that matters is cut out, and every hole
