@@ -124,13 +124,14 @@ def _panel(panel: Panel, rows: Sequence[Row], knee: Row, *, is_last: bool) -> al
             alt.Tooltip("preemptions:Q", title="Preemptions", format=",.0f"),
         ],
     )
-    marks = alt.Chart(named("marks"))
-    layers = [
-        marks.transform_filter("isValid(datum.limit_from)")
-        .mark_rect(color=PREEMPTION.tone.light, opacity=0.14)
-        .encode(x=alt.X("limit_from:Q"), x2="limit_to"),
-        marks.transform_filter("isValid(datum.knee)").mark_rule(color=INK.light, strokeDash=[3, 3]).encode(x=alt.X("knee:Q")),
-    ]
+    marks, layers = alt.Chart(named("marks")), []
+    if (
+        knee["cache_limit_high"] is not None
+    ):  # what has no place is no layer: the browser would complain of a scale without extent
+        limit = marks.mark_rect(color=PREEMPTION.tone.light, opacity=0.14)
+        layers.append(limit.encode(x=alt.X("limit_from:Q"), x2="limit_to"))
+    if knee["knee_level"] is not None:
+        layers.append(marks.mark_rule(color=INK.light, strokeDash=[3, 3]).encode(x=alt.X("knee:Q")))
     if panel.is_bar:
         layers.append(base.mark_bar(size=16, color=panel.tone.light))
     else:

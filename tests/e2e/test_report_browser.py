@@ -159,6 +159,17 @@ MISPLACED = """
 """
 
 
+def test_what_a_run_does_not_have_is_drawn_without_a_complaint(show, tmp_path):
+    """`show` looks at the console: a scale over nothing complains there."""
+    without = """
+        update sweep_knee set knee_level = null, cache_limit_low = null, cache_limit_high = null;
+        update timeline set kv_usage_ratio = null, prefix_hit_ratio = null, preemptions = null, queue_p99_s = null;
+    """
+    write_report(synthetic.analysis(tmp_path, engines=("0",), afterwards=without), tmp_path / "report.html")
+    shown = show(tmp_path / "report.html")
+    assert shown.ask("document.querySelectorAll('[data-chart=sweep] svg').length") == 1
+
+
 def test_hostile_text_is_shown_and_runs_nothing(show, hostile):
     shown = show(hostile)
     assert "owned" not in shown.page.title().split("run </script>")[0]
