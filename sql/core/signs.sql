@@ -165,13 +165,13 @@ scraped as (
     select engine, 3 * median(scrape_s) as longest_s from core.engine_states group by engine
 ),
 
-stuck as (
+without_tokens as (
     select
         states.engine,
-        'engine_stalled' as verdict,
+        states.sampled_at,
         intervals.interval_start as sign_start,
         intervals.interval_end as sign_end,
-        (states.running + states.waiting)::double as weight,
+        states.running + states.waiting as requests,
     from core.engine_states as states
     inner join (
         select engine, interval_start, interval_end, sum(delta) as tokens, bool_or(is_reset) as has_reset
@@ -184,35 +184,31 @@ stuck as (
     inner join scraped
         on scraped.engine = states.engine
         and seconds_between(intervals.interval_start, intervals.interval_end) <= scraped.longest_s
-    where intervals.tokens = 0 and not intervals.has_reset and states.running + states.waiting > 0
-        and not exists (
-            from core.silences
-            where silences.engine = states.engine
-                and silences.is_prefill
-                and states.sampled_at > silences.silence_start
-                and states.sampled_at < silences.silence_end
-        )
-),
-
-stuck_by_log as (
+    where intervals.tokens = 0 and not intervals.has_reset
+    union all
     select
         samples.engine,
-        'engine_stalled' as verdict,
-        samples.sampled_at as sign_start,
-        plus_seconds(samples.sampled_at, states.scrape_s) as sign_end,
-        (samples.running + samples.waiting)::double as weight,
+        samples.sampled_at,
+        samples.sampled_at,
+        plus_seconds(samples.sampled_at, states.scrape_s),
+        samples.running + samples.waiting,
     from staging.engine_samples as samples
     inner join core.engine_states as states using (engine, sampled_at)
     where states.origin = 'log'
-        and samples.running + samples.waiting > 0
         and samples.prompt_tokens_per_s = 0
         and samples.generation_tokens_per_s = 0
+),
+
+stuck as (
+    select engine, 'engine_stalled' as verdict, sign_start, sign_end, requests::double as weight
+    from without_tokens
+    where requests > 0
         and not exists (
             from core.silences
-            where silences.engine = samples.engine
+            where silences.engine = without_tokens.engine
                 and silences.is_prefill
-                and samples.sampled_at > silences.silence_start
-                and samples.sampled_at < silences.silence_end
+                and without_tokens.sampled_at > silences.silence_start
+                and without_tokens.sampled_at < silences.silence_end
         )
 ),
 
@@ -301,8 +297,6 @@ union all
 from missed
 union all
 from stuck
-union all
-from stuck_by_log
 union all
 from cold
 union all

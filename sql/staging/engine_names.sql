@@ -31,8 +31,7 @@ named as (
     from said
     left join staging.input_servers using (source)
     union
-    -- the exporter of a GPU names the host it runs on, which is no engine
-    select distinct instance, engine as label from raw.metric_samples where name not like 'DCGM%'
+    select instance, label from staging.metric_servers where is_engine
     union
     select null as instance, null as label
 ),

@@ -97,7 +97,7 @@ stems as (
 ),
 
 servers as (
-    select distinct instance, regexp_replace(instance, ':\d+$', '') as host from raw.metric_samples where instance is not null
+    select distinct instance, regexp_replace(instance, ':\d+$', '') as host from staging.metric_servers where instance is not null
     union
     select distinct instance, instance as host from raw.engine_samples where instance is not null
 ),
