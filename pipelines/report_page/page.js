@@ -154,11 +154,28 @@
   if (timeline) {
     document.querySelector(".toolbar").hidden = false;
     const [fromInput, toInput] = [document.getElementById("from"), document.getElementById("to")];
-    const typed = () => {
-      const midnight = `${day(state.from ?? whole()[0])}T`;
-      const [from, to] = [fromInput, toInput].map(({ value }) => Date.parse(`${midnight}${value.trim().padStart(value.trim().length < 6 ? 5 : 8, "0")}Z`));
-      if (from >= 0 && to >= 0 && fromInput.validity.valid && toInput.validity.valid) show(from, to > from ? to : to + 86400000);
+    // A time of day is that of the day on show, or else of the first day on which it lies in the run.
+    const DAY = 86400000;
+    const placed = (text, first, last) => {
+      const time = Date.parse(`1970-01-01T${text.padStart(text.length < 6 ? 5 : 8, "0")}Z`);
+      const begin = Date.parse(day(first));
+      const days = [Date.parse(day(state.from ?? first)), ...Array.from({ length: 1 + Math.floor((last - begin) / DAY) }, (_, number) => begin + number * DAY)];
+      return days.map((midnight) => midnight + time).find((at) => at >= first && at <= last);
     };
+    const typed = () => {
+      const first = 1000 * Math.floor(whole()[0] / 1000);
+      const last = 1000 * Math.ceil(whole()[1] / 1000);
+      const texts = [fromInput, toInput].map(({ value }) => value.trim());
+      const [from, to] = texts.map((text) => placed(text, first, last));
+      const later = to <= from && to + DAY <= last ? to + DAY : to;
+      const unread = [fromInput, toInput].find(({ validity, value }) => !validity.valid || !value.trim());
+      const outside = texts[[from, to].indexOf(undefined)];
+      if (unread) say(`${unread.value.trim() || "Nothing"} is no time of day; type one such as ${clock(first)}`);
+      else if (outside !== undefined) say(`${outside} is outside of the run, which is ${span(first, last)}`);
+      else if (later <= from) say(`${texts[1]} is not after ${texts[0]}`);
+      else show(from, later);
+    };
+    const say = (what) => { document.getElementById("shown").textContent = what; };
     for (const input of [fromInput, toInput]) input.addEventListener("change", typed);
     timeline.addEventListener("pointerdown", () => {
       window.addEventListener("pointerup", () => setTimeout(() => {

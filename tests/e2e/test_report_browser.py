@@ -11,6 +11,7 @@ import shutil
 from dataclasses import dataclass, field
 from datetime import date
 from importlib.resources import files
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 
@@ -355,6 +356,51 @@ def test_a_click_on_an_engine_s_strip_shows_that_engine(show, html):
     box = shown.page.locator("#chart-engines .role-frame.background, #chart-engines .background").first.bounding_box()
     shown.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 0.7 * box["height"])  # the second of two strips
     shown.until("document.getElementById('engine').value === '1'")
+
+
+NO_WINDOWS = [
+    ("99:99", "13:10:00", "99:99 is no time of day; type one such as 13:08:00"),
+    ("", "13:10:00", "Nothing is no time of day; type one such as 13:08:00"),
+    ("13:20:00", "13:10:00", "13:20:00 is outside of the run, which is 13:08:00 to 13:13:00 UTC"),
+    ("13:10:30", "13:09:40", "13:09:40 is not after 13:10:30"),
+]
+
+
+def test_two_times_that_are_no_window_of_the_run_are_said_to_be_and_change_nothing(show, html):
+    shown = show(html)
+    shown.page.fill("#from", "13:09:20")
+    shown.page.fill("#to", "13:10:00")
+    shown.page.keyboard.press("Tab")
+    shown.until("document.getElementById('shown').textContent === '13:09:20 to 13:10:00 UTC'")
+    drawn = points(shown)
+    for begin, end, said in NO_WINDOWS:
+        shown.page.fill("#from", begin)
+        shown.page.fill("#to", end)
+        shown.page.keyboard.press("Tab")
+        shown.page.wait_for_timeout(50)
+        assert shown_window(shown) == said
+        assert points(shown) == drawn
+    shown.page.click("[data-zoom=later]")
+    shown.until("document.getElementById('shown').textContent === '13:09:40 to 13:10:20 UTC'")
+
+
+def test_a_table_that_goes_on_beyond_the_edge_of_a_phone_is_shaded_there_until_its_end(show, html):
+    shown = show(html, width=PHONE)
+    image_of = pytest.importorskip("PIL.Image").open
+    index = shown.ask("[...document.querySelectorAll('.scroll')].findIndex(each => each.scrollWidth > each.clientWidth + 40)")
+    assert index >= 0
+    place = shown.page.locator(".scroll").nth(index)
+    place.scroll_into_view_if_needed()
+
+    def edge() -> int:
+        """How light most of the last column of pixels is, of 255."""
+        image = image_of(BytesIO(place.screenshot())).convert("L")
+        column = sorted(image.crop((image.width - 2, 0, image.width - 1, image.height)).tobytes())
+        return column[len(column) // 2]
+
+    shaded = edge()
+    place.evaluate("element => element.scrollLeft = element.scrollWidth")
+    assert shaded < edge() - 20
 
 
 def test_two_times_typed_list_the_requests_that_paused_between_them_and_why(show, html):
