@@ -100,6 +100,17 @@ outrun as (
         on states.engine = setups.engine and is_within(states.sampled_at, setups.setup_start, setups.setup_end)
     where settings.key = 'max_num_seqs' and setups.max_num_seqs_source is distinct from 'argument'
     group by setups.engine
+),
+
+without_settings as (
+    select
+        source,
+        'settings_not_scraped' as flag,
+        'info' as severity,
+        1 as count,
+        'AIPerf leaves out the series that carry settings: the size of the KV pool must come from the engine''s log.' as detail,
+    from raw.sources
+    where format in ('aiperf_server_metrics', 'aiperf_server_parquet')
 )
 
 select source, flag, severity, count::bigint as count, detail
@@ -107,5 +118,7 @@ from (
     from changed
     union all by name
     from outrun
+    union all by name
+    from without_settings
 )
 order by source, flag
