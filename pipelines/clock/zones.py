@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -16,6 +16,8 @@ from pipelines.clock.skew import SAME_CLOCK_S, by_requests
 from pipelines.clock.stamps import ZONES, Reading, absolute, distinct_zones, in_year, is_leap, known_zone, resolution
 from pipelines.models import Run
 from pipelines.zone import spoken
+
+LEAP_YEARS_APART = 8  # at most: 1896 and 1904
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,10 @@ def _years(
 def _nearest(log: Mapping[str, Any], moments: Sequence[datetime]) -> list[int]:
     """Years that may stand for the placeholder, the one nearest to the middle of the moments first."""
     middle = sorted(moments)[len(moments) // 2]
-    years = [middle.year + step for step in range(-5, 2) if not log["has_leap_day"] or is_leap(middle.year + step)]
-    return sorted(years, key=lambda year: abs((in_year(log["first_local"], year) - middle).total_seconds()))
+    near = min(max(middle.year, MINYEAR + LEAP_YEARS_APART), MAXYEAR - 2 * LEAP_YEARS_APART)  # a stamp may be of the years after
+    years = range(near - LEAP_YEARS_APART, near + 2)
+    possible = [year for year in years if not log["has_leap_day"] or is_leap(year)]
+    return sorted(possible, key=lambda year: abs((in_year(log["first_local"], year) - middle).total_seconds()))
 
 
 def _asked_for(run: Run) -> list[datetime]:

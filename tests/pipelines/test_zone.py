@@ -99,3 +99,4 @@ def test_the_zone_of_stamps_that_stand_beside_absolute_times(hours, name, days):
     """Half hours too; the placeholder year is whole days away."""
     assert zone_ahead({"local_ahead_s": days * 86400 + hours * 3600 - 0.4, "first_utc": SUMMER}) == name
     assert zone_ahead({"local_ahead_s": None, "first_utc": SUMMER}) is None
+    assert zone_ahead({"local_ahead_s": 3600.0, "first_utc": datetime.max.replace(tzinfo=UTC)}) == "Etc/GMT-1"
