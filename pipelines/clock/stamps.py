@@ -96,5 +96,6 @@ def zone_ahead(source: Mapping[str, Any]) -> str | None:
         return None
     ahead = timedelta(seconds=round(source["local_ahead_s"] / QUARTER_S) * QUARTER_S)
     # the placeholder year is whole days away
-    offsets = {zone: ZoneInfo(zone).utcoffset(source["first_utc"].replace(tzinfo=None)) for zone in ZONES}
+    moment = source["first_utc"].replace(tzinfo=None)
+    offsets = {zone: ZoneInfo(zone).utcoffset(moment) or timedelta() for zone in ZONES}
     return next((zone for zone, offset in offsets.items() if (ahead - offset) % timedelta(days=1) == timedelta()), None)
