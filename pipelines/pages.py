@@ -12,7 +12,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,7 @@ def environment(*, is_html: bool) -> Environment:
         "window": language.window,
         "how_much": language.how_much,
         "word": language.word,
-        "day": _day,
+        "dated": language.dated,
         "source_name": language.source_name,
     }
     return environment
@@ -122,7 +121,3 @@ def sentence(text: str | None) -> str:
 def _markdown(text: Any) -> str:
     """Text as one line of Markdown that shows it as it is, also inside a table."""
     return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", printable(" ".join(str(text or "").split())))
-
-
-def _day(at: datetime | None) -> str:
-    return f"{at.day} {at:%B %Y}" if at else ""

@@ -326,6 +326,19 @@ def window(start: datetime | None, end: datetime | None) -> str:
     return " to ".join(told)
 
 
+def dated(start: datetime | None, end: datetime | None) -> str:
+    """1 August 2026, 13:09:42 to 13:10:05 UTC; 1 August 2026, 23:43:46 to 2 August 2026, 00:09:44 UTC where it spans midnight."""
+    if start is None or end is None:
+        return ""
+    if start.date() == end.date():
+        return f"{_day(start)}, {window(start, end)} UTC"
+    return f"{_day(start)}, {clock(start)} to {_day(end)}, {clock(end)} UTC"
+
+
+def _day(at: datetime) -> str:
+    return f"{at.day} {at:%B %Y}"
+
+
 def finite(value: Any) -> Any:
     """A value as a chart can hold it: times as epoch milliseconds, floats of six digits, NaN and infinities as None."""
     if isinstance(value, datetime):

@@ -70,8 +70,7 @@ def _headline(data: Data) -> alt.TitleParams:
     name = language.word(language.VERDICTS, verdict.get("verdict") or "insufficient_evidence").name
     sentence = verdict.get("summary") or "The inputs tell too little to say what happened."
     run = [*(data.rows("from runs")[:1]), {}][0]
-    start, end = run.get("started_at"), run.get("ended_at")
-    when = [f"{start:%d %B %Y}, {language.window(start, end)} UTC"] if start and end else []
+    when = filter(None, [language.dated(run.get("started_at"), run.get("ended_at"))])
     return alt.TitleParams(
         textwrap.wrap(f"{name}: {sentence}", HEADLINE_LETTERS)[:3],
         subtitle=" · ".join([run.get("run") or "unnamed run", *when]),

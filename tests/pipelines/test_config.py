@@ -112,7 +112,7 @@ def test_a_zone_may_be_an_offset(tmp_path):
 
 
 def test_an_engine_that_is_not_there_is_told_with_those_that_are(tmp_path):
-    with pytest.raises(ConfigError, match="no engine `nope` and no file that names it; there is chat$"):
+    with pytest.raises(ConfigError, match=r"no engine `nope` and no file that names it; there is chat$"):
         config(tmp_path, LAKE + ENGINE).engine("nope")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
 import altair as alt
@@ -302,6 +303,13 @@ def test_the_picture_is_small_and_there_even_where_nothing_is_known(tmp_path):
         write_timeline(tmp_path / str(number), *files)
         assert files[0].read_bytes().startswith(b"\x89PNG")
         assert ("51 running requests were preempted" in files[1].read_text()) is not bool(afterwards)
+
+
+def test_a_run_over_midnight_is_told_with_both_days_and_one_within_a_day_with_one():
+    late, later = datetime(2026, 8, 1, 23, 43, 46, tzinfo=UTC), datetime(2026, 8, 1, 23, 59, 1, tzinfo=UTC)
+    assert language.dated(late, later) == "1 August 2026, 23:43:46 to 23:59:01 UTC"
+    assert language.dated(late, later + timedelta(minutes=10)) == "1 August 2026, 23:43:46 to 2 August 2026, 00:09:01 UTC"
+    assert (language.dated(late, late), language.dated(None, None)) == ("1 August 2026, 23:43:46 UTC", "")
 
 
 def test_shaded_windows_never_overlap():
