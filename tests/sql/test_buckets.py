@@ -34,7 +34,10 @@ def test_two_logs_of_one_engine_weeks_apart_are_as_fine_as_each_alone(sql):
 def test_an_engine_that_was_down_has_no_buckets_until_it_serves_again(sql):
     later = [row.replace("12:00", "18:00") for row in X]
     assert len(buckets(sql, *X, *later)) > 1_000
-    sql.given("core.engine_lives", "engine  life  life_start  life_end\nx  1  -  2026-01-01 17:59:00+00\nx  2  2026-01-01 17:59:00+00  -")
+    sql.given(
+        "core.engine_lives",
+        "engine  life  life_start  life_end\nx  1  -  2026-01-01 17:59:00+00\nx  2  2026-01-01 17:59:00+00  -",
+    )
     assert buckets(sql, *X, *later) == buckets(sql, *X) + buckets(sql, *later)
 
 
