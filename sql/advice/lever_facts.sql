@@ -53,8 +53,8 @@
 -- column: engine_kind            | vllm, sglang and so on.
 -- column: max_num_seqs           | Requests that may run at once.
 -- column: max_num_seqs_source    | argument or inferred.
--- column: ranks_summed           | Data-parallel ranks whose sum that and the samples are; 1 where they are of one.
--- column: running_limit          | That, or the most seen running.
+-- column: ranks_summed           | Data-parallel ranks whose sum max_num_seqs and the samples are; 1 where they are of one.
+-- column: running_limit          | max_num_seqs, or the most seen running.
 -- column: max_num_batched_tokens | Tokens that a step may have.
 -- column: kv_connector           | KV connector in use.
 -- column: kv_cache_dtype         | Type of the KV entries.
