@@ -248,7 +248,10 @@ def _waste(result: Result) -> Iterator[Block]:
     """Tokens processed again by kind, over all engines; shares only where one engine's are meant."""
     for row in result.ask(
         """
-        select kind, sum(tokens_low), sum(tokens_best), sum(tokens_high), sum(gpu_seconds_best), sum(cost_best),
+        select kind, sum(tokens_low), sum(tokens_best), sum(tokens_high),
+            sum(gpu_seconds_low), if(count(gpu_seconds_best) = count(*), sum(gpu_seconds_best), null),
+            if(count(gpu_seconds_high) = count(*), sum(gpu_seconds_high), null),
+            if(count(cost_best) = count(*), sum(cost_best), null), if(count(cost_high) = count(*), sum(cost_high), null),
             if(count(*) = 1, any_value(share_best), null), string_agg(distinct told_by, ', ' order by told_by),
             string_agg(distinct contradiction, ' ' order by contradiction)
         from waste
@@ -258,13 +261,13 @@ def _waste(result: Result) -> Iterator[Block]:
         """,
         "waste",
     ):
-        kind, low, best, high, gpu_seconds, cost, share, told_by, contradiction = row
-        spread = between(low, high)
-        said = [f"{language.word(language.WASTE_KINDS, kind).name}: {count(best)}{f' ({spread})' if spread else ''} tokens"]
+        kind, low, best, high, *spent, cost, most_cost, share, told_by, contradiction = row
+        said = [f"{language.word(language.WASTE_KINDS, kind).name}: {language.estimate(low, best, high)} tokens"]
         said += [f"{percent(share)} of all computed"] if share is not None else []
         said += ["moved and not computed again"] if kind == "offload_restore" else []
-        said += [f"{duration(gpu_seconds)} of GPU time"] if gpu_seconds is not None else []
-        said += [f"{cost:,.4f} USD"] if cost is not None else []
+        gpu_time, price = language.estimate(*spent, duration), language.estimate(None, cost, most_cost, "{:,.4f} USD".format)
+        said += [f"{gpu_time} of GPU time"] if gpu_time else []
+        said += [price] if price else []
         told = f"{', '.join(said)}. Told by {told_by}.{f' {contradiction}' if contradiction else ''}"
         yield Block(1, _wrap(told, indent="    ", first="  "))
 

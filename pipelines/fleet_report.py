@@ -23,7 +23,9 @@ from pipelines.fleet_day import fleet_views
 TEMPLATE = "fleet.html"
 MOST_WASTEFUL, MOST_TURNED, MOST_EPISODES, MOST_UNUSUAL, MOST_ENGINES = 10, 10, 20, 20, 100  # rows of each list
 REPEATED = "coalesce(recomputed_tokens_best, 0) + coalesce(refilled_tokens_best, 0)"
-BY_WASTE = "wasted_gpu_seconds_best desc nulls last, repeated_tokens desc, severity desc, run, engine"  # a log has no time of its tokens
+BY_WASTE = (
+    "wasted_gpu_seconds_best desc nulls last, repeated_tokens desc, severity desc, run, engine"  # a log has no time of its tokens
+)
 Row = dict[str, Any]
 
 MEASURES = {  # column of fleet.engine_days -> what it is called, and how its values read
@@ -76,7 +78,6 @@ def page(con: duckdb.DuckDBPyConnection, day: date) -> str:
             "untold": [row for row in engines if row["verdict"] in (None, "insufficient_evidence")],
             "engines": engines,
             "named": _named(engines),
-            "duration_of": duration,
             "verdicts": language.VERDICTS,
         },
     )
@@ -99,7 +100,9 @@ def _title(totals: Sequence[Row]) -> str:
         return "No engine's day is in the lake."
     whole = totals[0]
     number = whole["engines_under_pressure"]
-    told = f"{count(number) if number else 'None'} of {_engines(whole['engines'])} {'were' if number > 1 else 'was'} under pressure"
+    told = (
+        f"{count(number) if number else 'None'} of {_engines(whole['engines'])} {'were' if number > 1 else 'was'} under pressure"
+    )
     return f"{told}; {count(whole['engines_not_told'])} cannot be told." if whole["engines_not_told"] else f"{told}."
 
 

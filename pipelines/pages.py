@@ -96,6 +96,8 @@ def environment(*, is_html: bool) -> Environment:
     }
     environment.globals |= {
         "between": between,
+        "duration_of": duration,
+        "dollars": "{:,.4f}".format,
         "window": language.window,
         "how_much": language.how_much,
         "word": language.word,

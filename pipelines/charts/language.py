@@ -262,6 +262,14 @@ def between(low: float | None, high: float | None, form: Any = count) -> str:
     return f"{form(low)} to {form(high)}"
 
 
+def estimate(low: float | None, best: float | None, high: float | None, form: Any = count) -> str:
+    """`51 (49 to 53)`; `at most 53` where there is no best guess; "" where nothing is known."""
+    if best is None:
+        return "" if high is None else f"at most {form(high)}"
+    spread = between(low, high, form)
+    return f"{form(best)} ({spread})" if spread else form(best)
+
+
 def told_by(row: Mapping[str, Any]) -> str:
     """What told a number, in the words of `sql/lib/words.sql`; analyses made before it had words have only the key."""
     return row.get("told_by") or (row.get("method") or "").replace("_", " ") or NO_INPUT

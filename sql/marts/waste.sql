@@ -3,9 +3,8 @@
 -- Two kinds of waste, never added up: preemption_recompute (paid by running requests) and prefix_refill (paid by new ones).
 -- offload_restore is what an external tier brought back: link time, no computation, so it costs no GPU-seconds here.
 --
--- GPU-seconds are tokens times what one more token in a step costs: the slope of step time over tokens, from iteration lines or
--- else from fully busy scrape intervals. The high end uses the average cost of a token in busy time, the step's own time
--- included; where no slope can be told, that average is the best guess and none the low end.
+-- GPU-seconds are tokens times what one more prompt token costs (`core.token_costs`), on each GPU of the engine. Where only a bound
+-- of that is known, there is a least and a most and no best.
 --
 -- Where sources contradict each other, the surer one's best estimate stands, and the range covers all of them.
 --
@@ -20,7 +19,7 @@
 -- column: share_best       | Expected share.
 -- column: share_high       | Most.
 -- column: gpu_seconds_low  | Least GPU time.
--- column: gpu_seconds_best | Expected GPU time.
+-- column: gpu_seconds_best | Expected GPU time; NULL where only its bounds are known.
 -- column: gpu_seconds_high | Most GPU time.
 -- column: cost_low         | Least cost in USD; NULL without a price.
 -- column: cost_best        | Expected cost in USD; NULL without a price.
@@ -62,62 +61,6 @@ useful as (
     from core.engines
     left join counted using (engine)
     left join recorded using (engine)
-),
-
-stepped as (
-    select engine, slope(elapsed_ms / 1000, context_tokens + generation_tokens) as token_s
-    from staging.iteration_steps
-    where elapsed_ms is not null
-    group by engine
-    having count(*) >= 100
-),
-
--- one row per scrape interval with work at both its ends and throughout
-busy as (
-    select
-        intervals.engine,
-        intervals.interval_end,
-        seconds_between(intervals.interval_start, intervals.interval_end) as seconds,
-        sum(delta) filter (where signal = 'iteration_tokens_count') as steps,
-        sum(delta) filter (where signal = 'generation_tokens')
-            + coalesce(
-                sum(delta) filter (where signal = 'prompt_tokens_by_source' and labels like '%local_compute%'),
-                sum(delta) filter (where signal = 'prompt_tokens')
-            ) as tokens,
-    from core.counter_intervals as intervals
-    where (intervals.engine, intervals.interval_start) in (select (engine, sampled_at) from core.engine_states where running > 0)
-        and (intervals.engine, intervals.interval_end) in (select (engine, sampled_at) from core.engine_states where running > 0)
-    group by all
-),
-
-measured as (
-    select
-        engine,
-        case when count(*) >= 10 then slope(seconds / steps, tokens / steps) end as token_s,
-        ratio(sum(seconds), sum(tokens)) as average_token_s,
-    from busy
-    where steps > 0 and tokens > 0
-    group by engine
-),
-
-priced as (
-    select
-        engines.engine,
-        coalesce(engines.tensor_parallel_size, 1) as gpus,
-        -- a slope outside these is noise: a token costs something, and no more than the average one with its share of the step
-        case
-            when stepped.token_s > 0 then stepped.token_s
-            when measured.token_s > 0 and measured.token_s <= measured.average_token_s then measured.token_s
-        end as token_s,
-        case
-            when stepped.token_s > 0 then 'step time over tokens in iteration lines'
-            when measured.token_s > 0 and measured.token_s <= measured.average_token_s then 'step time over tokens in busy scrape intervals'
-            else 'average busy time per token, an upper bound'
-        end as rate_from,
-        greatest(measured.average_token_s, stepped.token_s) as most_token_s,
-    from core.engines
-    left join stepped using (engine)
-    left join measured using (engine)
 ),
 
 contradicted as (
@@ -166,23 +109,25 @@ told as (
                 0
             )
         ) as beside_tokens,
-        case when estimates.kind <> 'offload_restore' then coalesce(priced.token_s, 0) * priced.gpus end as low_token_s,
-        case when estimates.kind <> 'offload_restore' then coalesce(priced.token_s, priced.most_token_s) * priced.gpus end as token_s,
-        case when estimates.kind <> 'offload_restore' then coalesce(priced.most_token_s, priced.token_s) * priced.gpus end as most_token_s,
-        priced.rate_from,
+        if(estimates.kind = 'offload_restore', null, coalesce(engines.tensor_parallel_size, 1)) as gpus,
+        costs.token_s_low,
+        costs.token_s_best,
+        costs.token_s_high,
+        costs.told_by as price_told_by,
     from core.recompute_estimates as estimates
     left join contradicted using (engine, kind)
     left join useful using (engine)
-    left join priced using (engine)
+    left join core.token_costs as costs using (engine)
+    left join core.engines using (engine)
     where estimates.is_used
 ),
 
 spent as (
     select
         *,
-        if(token_s is null, null, tokens_low * low_token_s) as gpu_seconds_low,
-        tokens_best * token_s as gpu_seconds_best,
-        tokens_high * most_token_s as gpu_seconds_high,
+        tokens_low * token_s_low * gpus as gpu_seconds_low,
+        tokens_best * token_s_best * gpus as gpu_seconds_best,
+        tokens_high * token_s_high * gpus as gpu_seconds_high,
         getvariable('gpu_cost_usd_per_hour') / 3600 as usd_per_s,
     from told
 )
@@ -205,7 +150,7 @@ select
     gpu_seconds_high * usd_per_s as cost_high,
     method,
     told_by(method) as told_by,
-    concat_ws(' ', evidence, assumptions, if(tokens_best > 0 and token_s is not null, concat('GPU time from ', rate_from, '.'), null))
+    concat_ws(' ', evidence, assumptions, if(tokens_best > 0 and gpus * token_s_high is not null, format('GPU time from {}.', price_told_by), null))
         as evidence,
     contradiction,
 from spent

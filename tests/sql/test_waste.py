@@ -249,11 +249,7 @@ def test_waste_has_a_price_where_there_is_one(sql, price, cost):
         0       preemption_recompute  replay  1000        1000         1000         true
         """,
     )
-    lines = [f"0  12:00:{i % 60:02}  log  {i}  {i}  {i}  0  {10 + i}" for i in range(100)]  # a millisecond a token
-    sql.given(
-        "iteration_steps",
-        "\n".join(["engine  stepped_at  source  line  iteration  context_tokens  generation_tokens  elapsed_ms", *lines]),
-    )
+    sql.given("core.token_costs", "engine  token_s_low  token_s_best  token_s_high\n0  0.0005  0.001  0.002")
     sql.run = type(sql.run)("test", gpu_cost_usd_per_hour=36.0 if price else None)
     assert (
         sql.rows("marts.waste")
@@ -267,31 +263,22 @@ def test_waste_has_a_price_where_there_is_one(sql, price, cost):
 ESTIMATED = "engine  kind  method  tokens_low  tokens_best  tokens_high  is_used\n"
 
 
-def test_shares_are_of_all_tokens_and_an_average_token_s_time_is_the_most_it_can_cost(alone):
-    """900 prompt tokens and 101 generated, one of them with the prompt: 1,000 useful. Of the intervals only the first was busy
-    throughout and computed: 100 tokens in 10 s on two GPUs.
-    """
+def test_shares_are_of_all_tokens_and_each_bound_has_its_price_on_each_gpu(alone):
+    """900 prompt tokens and 101 generated, one of them with the prompt: 1,000 useful."""
     alone.given("core.engines", "engine  tensor_parallel_size\n0  2")
+    alone.given("core.token_costs", "engine  token_s_low  token_s_best  token_s_high  told_by\n0  0.01  0.05  0.1  lines")
     alone.run = type(alone.run)("test", gpu_cost_usd_per_hour=36.0)
-    rows = [
-        f"0  {signal}  {labels}  12:00:{start}  12:00:{start + 10}  {delta}  false"
-        for start, (local, generated, stepped) in {10: (40, 60, 10), 20: (855, 36, 10), 30: (0, 0, 5), 40: (5, 5, 0)}.items()
-        for signal, labels, delta in [
-            ("prompt_tokens_by_source", "source=local_compute", local),
-            ("prompt_tokens_by_source", "source=local_cache_hit", 5000),
-            ("prompt_tokens", "-", 7000),
-            ("generation_tokens", "-", generated),
-            ("iteration_tokens_count", "-", stepped),
-        ]
-    ]
-    rows.append("0  ttft_s_count  -  12:00:10  12:00:20  1  false")
     alone.given(
-        "core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta  is_reset", *rows])
+        "core.counter_intervals",
+        """
+        engine  signal                   labels                  interval_start  interval_end  delta  is_reset
+        0       prompt_tokens_by_source  source=local_compute    12:00:10        12:00:20      900    false
+        0       prompt_tokens_by_source  source=local_cache_hit  12:00:10        12:00:20      5000   false
+        0       prompt_tokens            -                       12:00:10        12:00:20      7000   false
+        0       generation_tokens        -                       12:00:10        12:00:20      101    false
+        0       ttft_s_count             -                       12:00:10        12:00:20      1      false
+        """,
     )
-    states = [
-        f"0  12:00:{second}  metrics  {running}" for second, running in zip((10, 20, 30, 40, 50), (1, 2, 0, 1, 1), strict=True)
-    ]
-    alone.given("core.engine_states", "\n".join(["engine  sampled_at  origin  running", *states]))
     alone.given("core.requests", "request_key  engine  input_tokens  output_tokens\na  0  99000  9000")
     alone.given(
         "core.recompute_estimates",
@@ -306,8 +293,8 @@ def test_shares_are_of_all_tokens_and_an_average_token_s_time_is_the_most_it_can
         == """
         kind                  share_low  share_best  share_high  gpu_seconds_low  gpu_seconds_best  gpu_seconds_high
         offload_restore       -          -           -           -                -                 -
-        preemption_recompute  0.091      0.200       0.333       0.0              50.0              100.0
-        prefix_refill         0.000      0.040       0.160       0.0              10.0              40.0
+        preemption_recompute  0.091      0.200       0.333       2.0              25.0              100.0
+        prefix_refill         0.000      0.040       0.160       0.0              5.0               40.0
         """
     )
     assert (
@@ -315,43 +302,24 @@ def test_shares_are_of_all_tokens_and_an_average_token_s_time_is_the_most_it_can
         == """
         kind                  cost_low  cost_best  cost_high
         offload_restore       -         -          -
-        preemption_recompute  0.0000    0.5000     1.0000
-        prefix_refill         0.0000    0.1000     0.4000
+        preemption_recompute  0.0200    0.2500     1.0000
+        prefix_refill         0.0000    0.0500     0.4000
         """
     )
+    assert [row["evidence"] for row in alone.rows("marts.waste").dicts()][1].endswith("GPU time from lines.")
 
 
-@pytest.mark.parametrize(
-    ("first", "intervals", "seconds"),
-    [
-        (10_000, 10, (1.0, 2.0, 6.0)),  # 10 ms a step and 1 ms a token, of 50,000 tokens in 100 s
-        (10_000, 9, (0.0, 3.673, 5.510)),  # of 49,000 in 90 s: too few to tell a slope from
-        (5_000, 10, (0.0, 2.667, 4.0)),  # 2 ms a token would be more than an average one takes, 1.33 ms
-    ],
-)
-def test_a_token_costs_what_one_more_in_a_step_does_where_busy_intervals_tell(alone, first, intervals, seconds):
+def test_where_only_a_bound_of_a_token_s_price_is_known_there_is_no_best_guess_of_gpu_time(alone):
     alone.given("core.engines", "engine  engine_kind\n0  vllm")
-    rows, states = [], ["0  12:00:00  metrics  3"]
-    for number, steps in enumerate([500, 100, 200, 300, 400, 500, 600, 700, 800, 900][:intervals]):
-        tokens = first - 10 * steps if first == 10_000 else first + 5 * steps
-        start, end = (f"12:{second // 60:02}:{second % 60:02}" for second in (10 * number, 10 * number + 10))
-        for signal, labels, delta in [
-            ("iteration_tokens_count", "pod=a", steps - 40),
-            ("iteration_tokens_count", "pod=b", 40),
-            ("generation_tokens", "pod=a", 150),
-            ("generation_tokens", "pod=b", 250),
-            ("prompt_tokens", "pod=a", 100),
-            ("prompt_tokens", "pod=b", tokens - 500),
-        ]:
-            rows.append(f"0  {signal}  {labels}  {start}  {end}  {delta}  false")
-        states.append(f"0  {end}  metrics  3")
-    alone.given(
-        "core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta  is_reset", *rows])
-    )
-    alone.given("core.engine_states", "\n".join(["engine  sampled_at  origin  running", *states]))
+    alone.given("core.token_costs", "engine  token_s_low  token_s_best  token_s_high\n0  0  -  0.002")
     alone.given("core.recompute_estimates", ESTIMATED + "0  preemption_recompute  replay  1000  2000  3000  true")
-    [row] = alone.rows("marts.waste").dicts()
-    assert [row[f"gpu_seconds_{bound}"] for bound in ("low", "best", "high")] == pytest.approx(seconds, rel=1e-3)
+    assert (
+        alone.rows("marts.waste")
+        == """
+        tokens_best  gpu_seconds_low  gpu_seconds_best  gpu_seconds_high
+        2000         0                -                 6.0
+        """
+    )
 
 
 def test_without_counters_the_recorded_requests_are_the_useful_tokens(alone):
@@ -372,61 +340,5 @@ def test_without_counters_the_recorded_requests_are_the_useful_tokens(alone):
         == """
         share_best  gpu_seconds_best  gpu_seconds_high
         0.500       -                 -
-        """
-    )
-
-
-def test_iteration_lines_say_what_a_token_costs_and_busy_time_what_it_costs_at_most(alone):
-    """A millisecond by the lines, a tenth of a second by the clock; and a share is at most all of it."""
-    alone.given("core.engines", "engine  engine_kind\n0  vllm")
-    alone.given(
-        "core.counter_intervals",
-        """
-        engine  signal                  labels  interval_start  interval_end  delta  is_reset
-        0       iteration_tokens_count  -       12:00:00        12:00:10      10     false
-        0       prompt_tokens           -       12:00:00        12:00:10      60     false
-        0       generation_tokens       -       12:00:00        12:00:10      40     false
-        """,
-    )
-    alone.given("core.engine_states", "engine  sampled_at  running\n0  12:00:00  1\n0  12:00:10  1")
-    lines = [f"0  12:00:01  log  {i}  {i}  {i}  {2 * i}  {10 + 3 * i}" for i in range(100)]
-    lines.append("0  12:00:01  log  100  100  9999  0  -")
-    alone.given(
-        "iteration_steps",
-        "\n".join(["engine  stepped_at  source  line  iteration  context_tokens  generation_tokens  elapsed_ms", *lines]),
-    )
-    alone.given("core.recompute_estimates", ESTIMATED + "0  prefix_refill  kv_events  1000  2000  3000  true")
-    assert (
-        alone.rows("marts.waste")
-        == """
-        share_low  share_best  share_high  gpu_seconds_low  gpu_seconds_best  gpu_seconds_high
-        1          1           1           1.000            2.000             300.000
-        """
-    )
-
-
-def test_steps_that_all_took_as_long_tell_no_price_of_a_token(alone):
-    """Two intervals of one step each: 100 tokens in 8 s, none of them cheaper than another."""
-    alone.given("core.engines", "engine  engine_kind\n0  vllm")
-    rows = [
-        f"0  {signal}  -  12:00:0{start}  12:00:0{start + 4}  {delta}  false"
-        for start in (0, 4)
-        for signal, delta in (("iteration_tokens_count", 1), ("prompt_tokens", 30), ("generation_tokens", 20))
-    ]
-    alone.given(
-        "core.counter_intervals", "\n".join(["engine  signal  labels  interval_start  interval_end  delta  is_reset", *rows])
-    )
-    alone.given("core.engine_states", "engine  sampled_at  running\n0  12:00:00  1\n0  12:00:04  1\n0  12:00:08  1")
-    lines = [f"0  12:00:01  log  {i}  {i}  {i}  0  10" for i in range(100)]
-    alone.given(
-        "iteration_steps",
-        "\n".join(["engine  stepped_at  source  line  iteration  context_tokens  generation_tokens  elapsed_ms", *lines]),
-    )
-    alone.given("core.recompute_estimates", ESTIMATED + "0  prefix_refill  kv_events  10  10  10  true")
-    assert (
-        alone.rows("marts.waste")
-        == """
-        share_best  gpu_seconds_low  gpu_seconds_best  gpu_seconds_high
-        0.1000      0.00             0.80              0.80
         """
     )
