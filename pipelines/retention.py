@@ -14,6 +14,7 @@ def drop_old(config: Config, today: date) -> list[date]:
     dropped = [each for each in days(store) if keep is not None and each < today - timedelta(days=keep)]
     for day in dropped:
         names = store.names(f"days/*/day={day.isoformat()}/**/*") + store.names(f"f*/*/day={day.isoformat()}/**/*")
+        names.append(f"fleet/_done/day={day.isoformat()}.json")  # or the day, made again, would count as reduced
         # fetched/ and fleet/ have the day in one place; the manifests go last, so that a job killed here drops the rest next time
         for name in sorted(names, key=lambda each: (each.startswith("days/_done/"), each)):
             store.delete(name)

@@ -391,11 +391,13 @@ def test_the_catalog_reads_every_table_and_is_left_alone_where_nothing_is_new(jo
     assert database.stat().st_mtime_ns == before
 
 
+@pytest.mark.usefixtures("fleet_table")
 def test_days_older_than_asked_are_dropped_with_what_only_they_were_made_of(job):
     path = job.config.path
     path.write_text(path.read_text().replace('url = "lake"', 'url = "lake"\nretention_days = 1'))
     scrapes(path.parent / f"chat/{FIRST}/only.json", at("2026-11-26 06:00"), 21)
     job.run(FIRST)
+    fleet_day.reduce_from(job.config, FIRST)
     kept = Job(load(path))
     assert retention.drop_old(kept.config, SECOND + timedelta(days=1)) == [FIRST]
     assert days(kept.config.store) == [SECOND]
