@@ -48,7 +48,11 @@ COLUMNS: dict[str, Column] = {
     "model": Column(TEXT, "", "Served model name."),
     # when
     "at_utc": Column(UTC, "", "Time of the observation where the input carries an absolute one."),
-    "at_local": Column(LOCAL, "", "Wall clock of the writer, no zone; year 2000 or 2001 where the input has no year, 1970 where it counts from a start."),
+    "at_local": Column(
+        LOCAL,
+        "",
+        "Wall clock of the writer, no zone; year 2000 or 2001 where the input has no year, 1970 where it counts from a start.",
+    ),
     # the sources themselves
     "path": Column(TEXT, "", "Path of the file as it was given."),
     "format": Column(TEXT, "", "Name of the recognised format; null where none was."),

@@ -261,11 +261,12 @@ def _waste(result: Result) -> Iterator[Block]:
         """,
         "waste",
     ):
-        kind, low, best, high, *spent, cost, most_cost, share, told_by, contradiction = row
+        kind, low, best, high, gpu_low, gpu_best, gpu_high, cost, most_cost, share, told_by, contradiction = row
         said = [f"{language.word(language.WASTE_KINDS, kind).name}: {language.estimate(low, best, high)} tokens"]
         said += [f"{percent(share)} of all computed"] if share is not None else []
         said += ["moved and not computed again"] if kind == "offload_restore" else []
-        gpu_time, price = language.estimate(*spent, duration), language.estimate(None, cost, most_cost, "{:,.4f} USD".format)
+        gpu_time = language.estimate(gpu_low, gpu_best, gpu_high, duration)
+        price = language.estimate(None, cost, most_cost, "{:,.4f} USD".format)
         said += [f"{gpu_time} of GPU time"] if gpu_time else []
         said += [price] if price else []
         told = f"{', '.join(said)}. Told by {told_by}.{f' {contradiction}' if contradiction else ''}"

@@ -37,7 +37,7 @@ def test_the_page_says_who_was_under_pressure_and_what_changed_on_the_day_it_tur
 
 
 def test_an_engine_whose_waste_has_no_gpu_time_is_among_those_that_waste(fleet):
-    """A log tells retractions and their tokens; how long these took, only metrics tell. And who cannot be judged is not at ease."""
+    """A log tells retractions and their tokens; how long these took, metrics alone. Who cannot be judged is not at ease."""
     fleet.given(
         "fleet.engine_days",
         """
