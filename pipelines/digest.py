@@ -130,9 +130,9 @@ def verdict_sentence(database: Path) -> str:
 
 
 def worst_severity(database: Path) -> float:
-    """The highest severity among verdicts that name an event; 0 where there is none."""
+    """The highest severity among verdicts that name an event, as it is shown; 0 where there is none."""
     with Result(database) as result:
-        return max((row["severity"] or 0 for row in result.rows("verdicts") if row["verdict"] not in NO_EVENT), default=0)
+        return max((round(row["severity"] or 0) for row in result.rows("verdicts") if row["verdict"] not in NO_EVENT), default=0)
 
 
 class Result:

@@ -282,8 +282,9 @@ def _look_alike_extent(data: Data, verdicts: Sequence[Row]) -> str:
         return f"{'; '.join(told)}."
     if _windows_of(verdicts, None):
         return ""
-    is_told = any(row["verdict"] != "insufficient_evidence" for row in verdicts)
-    return "None seen." if is_told else "Cannot be told from these inputs."
+    if all(row["verdict"] == "insufficient_evidence" for row in verdicts):
+        return "Cannot be told from these inputs."
+    return "None seen." if pauses.is_watched(data) else "None seen; whether answers paused, no input tells."
 
 
 def _windows_of(verdicts: Iterable[Row], event: language.Event | None) -> list[Row]:

@@ -287,10 +287,13 @@ def wishes(verdicts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for row in verdicts:
         name = word(VERDICTS, row["verdict"]).name
         when = f", {window(row['window_start'], row['window_end'])}" if row["window_start"] else ""
+        # of what could not be told, the reason is worth more than what would tell it
+        why = f": {row['summary']}" if row["verdict"] == "insufficient_evidence" and row["summary"] else "."
         for wish in row["missing"] or []:
             if wish not in told:
                 told.add(wish)
-                yield wish if row["is_primary"] else f"{name}{when}. {wish}"
+                yield wish if row["is_primary"] else f"{name}{when}{why} {wish}"
+                why = "."
 
 
 def worst_of_each(verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -53,6 +53,24 @@ def test_a_number_that_other_sources_contradict_says_so_beside_it(tmp_path):
     assert f"Told by a replay of the recorded requests. {said}" in " ".join(screen.split())
 
 
+def test_a_severity_trips_as_it_is_shown(tmp_path):
+    for severity, worst in ((59.8, 60), (59.4, 59)):
+        words = f"update verdicts set severity = {severity} where severity > {severity}"
+        analysis = synthetic.analysis(tmp_path / str(worst), afterwards=words)
+        assert digest.worst_severity(analysis) == worst
+        assert f"severity {worst} of 100" in digest.text(analysis)
+
+
+def test_of_a_time_that_cannot_be_told_the_reason_comes_before_what_would_tell_it():
+    row = {"is_primary": False, "window_start": None, "window_end": None, "missing": ["Record this.", "And that."]}
+    blind = row | {"verdict": "insufficient_evidence", "summary": "The pool was full, and no line tells preemptions."}
+    assert list(language.wishes([blind, row | {"verdict": "preemption", "summary": "3.", "missing": ["This, too."]}])) == [
+        "Cannot be told: The pool was full, and no line tells preemptions. Record this.",
+        "Cannot be told. And that.",
+        "Preemption. This, too.",
+    ]
+
+
 def test_what_is_the_same_of_many_files_is_said_once(tmp_path):
     said = """
         insert into data_quality (run, source, flag, severity, count, detail)

@@ -185,7 +185,7 @@ def test_where_no_preemption_was_counted_none_paused_an_answer_whether_or_not_to
     ("afterwards", "told"),
     [
         ("update stalls set cause = 'engine_pause'", "Engine-wide pause: "),
-        ("delete from stalls; update verdicts set verdict = 'healthy'", "None seen."),
+        ("delete from stalls; update verdicts set verdict = 'healthy'", "None seen; whether answers paused, no input tells."),
         ("delete from stalls; update verdicts set verdict = 'insufficient_evidence'", "Cannot be told from these inputs."),
     ],
 )
