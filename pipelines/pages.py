@@ -97,6 +97,7 @@ def environment(*, is_html: bool) -> Environment:
     environment.globals |= {
         "between": between,
         "duration_of": duration,
+        "estimate": language.estimate,
         "dollars": "{:,.4f}".format,
         "window": language.window,
         "how_much": language.how_much,

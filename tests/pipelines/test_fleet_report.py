@@ -41,13 +41,15 @@ def test_an_engine_whose_waste_has_no_gpu_time_is_among_those_that_waste(fleet):
     fleet.given(
         "fleet.engine_days",
         """
-        day         run     engine  verdict                severity  recomputed_tokens_best
-        2026-01-01  chat-0  0       preemption             72        18644
-        2026-01-01  chat-1  0       insufficient_evidence  0         -
+        day         run     engine  verdict                severity  recomputed_tokens_best  wasted_gpu_seconds_low  wasted_gpu_seconds_high
+        2026-01-01  chat-0  0       preemption             72        18644                   -                       -
+        2026-01-01  chat-1  0       insufficient_evidence  0         -                       -                       -
+        2026-01-01  chat-2  0       preemption             60        5000                    0                       6.6
         """,
     )
     said = page(fleet).replace("\N{NO-BREAK SPACE}", " ")
-    assert "1 of 2 engines was under pressure; 1 cannot be told." in said
+    assert "2 of 3 engines were under pressure; 1 cannot be told." in said
+    assert "at most 6.6 s" in said
     assert said.count('scope="row" class="break">chat-0') == 1
     assert "18.6 k" in said
     assert "Nothing was wasted" not in said
