@@ -1,13 +1,15 @@
 -- Which server an input is of, where it does not say so itself: told by its name, or by the inputs beside it.
 --
 -- A file or folder called as a server that another input names is of that server: `vllm-0.log` of the pod `vllm-0`. Other logs are of
--- one server, which rotated its log or was started again. That cannot be where two of them show different loads at the same time, or
--- are of different engines: then each is of a server of its own, called as its file.
+-- one server, which rotated its log or was started again. That cannot be where two of them show different loads at the same time, where
+-- one starts while the other goes on to serve, or where they are of different engines: then each is of a server of its own, called as
+-- its file. So it is where each begins with a start of its own and their names differ by an ordinal only, `vllm-0.log` and `vllm-1.log`:
+-- replicas, whose lives need not touch; a rotated log goes on without a start, and its parts are `.1` and `.2`.
 --
 -- grain: source
 -- column: source   | Input.
 -- column: instance | The server, as the inputs call it that name it, or as the file is called.
--- column: told_by  | name, or others: the logs beside it.
+-- column: told_by  | name, others: the logs beside it, or ordinal: it is called as one of several replicas.
 with labelled as (
     -- their own lines name their servers
     select distinct source from raw.engine_samples where instance is not null
@@ -26,10 +28,45 @@ samples as (
     where samples.source not in (select source from labelled)
 ),
 
+-- a log lives from its first line with a stamp to its last, whatever they say
+lines as (
+    select source, line, at_utc, at_local, process, null as event from raw.engine_samples
+    union all
+    select source, line, at_utc, at_local, process, null as event from raw.iteration_steps
+    union all
+    select source, line, at_utc, at_local, process, event from raw.engine_events
+    union all
+    select source, line, at_utc, at_local, process, null as event from raw.request_lines
+    union all
+    select source, line, at_utc, at_local, null as process, null as event from raw.engine_config
+),
+
+stamped as (
+    select
+        lines.source,
+        lines.line,
+        lines.process,
+        lines.event,
+        absolute_time(lines.at_utc, lines.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s) as said_at,
+    from lines
+    left join staging.clocks using (source)
+    where lines.source in (select source from samples)
+),
+
+lives as (
+    select source, min(said_at) as first_at, max(said_at) as last_at
+    from stamped
+    group by source
+),
+
+starts as (
+    select source, line, process, said_at as started_at from stamped where event = 'engine_start'
+),
+
 logs as (
-    select source, label, min(sampled_at) as first_at, max(sampled_at) as last_at
+    select distinct samples.source, samples.label, lives.first_at, lives.last_at
     from samples
-    group by source, label
+    inner join lives using (source)
 ),
 
 pairs as (
@@ -56,7 +93,7 @@ copies as (
 
 -- what one of a pair showed in their common time and the other did not
 own as (
-    select pairs.source, pairs.beside
+    select pairs.source, pairs.beside, max(samples.sampled_at) as last_at
     from pairs
     inner join samples
         on samples.source = pairs.source
@@ -74,9 +111,26 @@ own as (
     having count(*) >= 2 -- a line may be cut
 ),
 
+-- the other started while this one was there, which goes on to show loads that the other does not, without a start of its own
+outlived as (
+    select distinct own.source, own.beside
+    from own
+    inner join lives using (source)
+    inner join starts as others
+        on others.source = own.beside
+        and others.started_at > lives.first_at + interval 2 seconds
+        and others.started_at < own.last_at
+    where not exists (
+        from starts
+        where starts.source = own.source
+            and starts.started_at between others.started_at - interval 2 seconds and own.last_at
+    )
+),
+
 apart as (
     select
         exists (from own as one inner join own as other on other.source = one.beside and other.beside = one.source)
+        or exists (from outlived)
         or (
             select count(distinct sources.engine_kind) > 1
             from raw.sources as sources
@@ -94,6 +148,27 @@ stems as (
         count(distinct folder) over (partition by stem) > 1 as is_in_several,
     from raw.sources as sources
     where sources.source in (select source from logs)
+),
+
+-- replicas: names that an ordinal alone sets apart, and each begins with its start
+openings as (
+    select
+        stems.folder,
+        stems.stem,
+        regexp_extract(stems.stem, '^(.*[A-Za-z].*[-_])(\d{1,3})$', ['name', 'ordinal']) as called,
+        min(starts.started_at) <= min(lives.first_sample_at) as has_start,
+    from stems
+    inner join (select source, min(sampled_at) as first_sample_at from samples group by source) as lives using (source)
+    left join starts using (source)
+    group by stems.folder, stems.stem
+),
+
+replicas as (
+    select folder, stem
+    from openings
+    where called.ordinal <> ''
+    qualify bool_and(coalesce(has_start, false)) over (partition by folder, called.name)
+        and count(*) over (partition by folder, called.name) > 1
 ),
 
 servers as (
@@ -122,8 +197,8 @@ union all
 select
     stems.source,
     if(stems.is_in_several and stems.folder <> '', concat(stems.folder, '.', stems.stem), stems.stem) as instance,
-    'others' as told_by,
+    if(apart.is_so, 'others', 'ordinal') as told_by,
 from stems
 cross join apart
-where apart.is_so and stems.source not in (select source from named)
+where (apart.is_so or exists (from replicas)) and stems.source not in (select source from named)
 order by source

@@ -73,6 +73,74 @@ def test_a_log_in_parts_or_in_copies_is_of_one_server(sql, other):
     assert {row["engine"] for row in sql.rows("staging.engine_samples").dicts()} == {"0"}
 
 
+def starts(sql, **at):
+    """The starts that logs tell, and what the engine says of itself with it: `a_log=("12:00:00", 40)`."""
+    files = {name.replace("__", "/").replace("_", "."): said for name, said in at.items()}
+    rows = "\n".join(f"{source}  0  {time}  engine_start" for source, (time, _) in files.items())
+    sql.given("raw.engine_events", f"source  line  at_utc  event\n{rows}")
+    rows = "\n".join(f"{source}  0  {time}  max_num_seqs  {value}" for source, (time, value) in files.items())
+    sql.given("raw.engine_config", f"source  line  at_utc  key  value_text\n{rows}")
+
+
+def test_a_start_while_another_log_goes_on_is_that_of_another_server(sql):
+    """Their loads are shown one after the other, for the second was idle at first; each is judged by its own setting."""
+    sources(sql, "a.log", "b.log")
+    samples(sql, a_log=(60, [1, 2, 3]), b_log=(200, [7, 8]))
+    starts(sql, a_log=("12:00:00", 40), b_log=("12:00:30", 48))
+    assert [row["instance"] for row in sql.rows(SERVERS).dicts()] == ["a", "b"]
+    assert {row["engine"]: row["max_num_seqs"] for row in sql.rows("core.engines").dicts()} == {"a/0": 40, "b/0": 48}
+
+
+def test_a_start_after_the_last_load_of_a_log_is_a_restart(sql):
+    """The end of the first process is logged while the next one starts."""
+    sources(sql, "a.log", "b.log")
+    samples(sql, a_log=(60, [1, 2, 3]), b_log=(200, [7, 8]))
+    starts(sql, a_log=("12:00:00", 40), b_log=("12:01:30", 48))
+    sql.given("raw.request_lines", "source  line  at_utc  event  request_id\na.log  99  12:01:40  aborted  r1")
+    assert sql.rows(SERVERS).dicts() == []
+
+
+def test_a_start_beside_the_same_loads_is_of_the_same_server(sql):
+    """A log beside what was filtered from it: the statistics lines alone."""
+    sources(sql, "all.log", "filtered.log")
+    samples(sql, all_log=(60, [1, 2, 3, 4]), filtered_log=(60, [1, 2, 3, 4]))
+    starts(sql, all_log=("12:01:15", 40))
+    assert sql.rows(SERVERS).dicts() == []
+
+
+def test_names_that_an_ordinal_sets_apart_are_replicas_though_their_lives_do_not_touch(sql):
+    sources(sql, "vllm-0.log", "vllm-1.log")
+    samples(sql, **{"vllm-0_log": (60, [1, 2]), "vllm-1_log": (900, [7, 8])})
+    starts(sql, **{"vllm-0_log": ("12:00:00", 40), "vllm-1_log": ("12:14:00", 48)})
+    assert (
+        sql.rows(SERVERS)
+        == """
+        source      instance  told_by
+        vllm-0.log  vllm-0    ordinal
+        vllm-1.log  vllm-1    ordinal
+    """
+    )
+    told = [row["detail"] for row in sql.rows("marts.data_quality").dicts() if row["flag"] == "server_told"]
+    assert told[0].startswith("It names no server; it begins with a start of its own and is called as one of several replicas")
+
+
+@pytest.mark.parametrize(
+    ("second", "has_start"),
+    [
+        ("vllm-1_log", False),  # a log that goes on where the other ends
+        ("vllm_log_1", True),  # a part of a rotated log, whatever it begins with
+        ("vllm-b_log", True),
+        ("vllm-20261129_log", True),  # a day
+    ],
+)
+def test_names_of_parts_and_of_other_words_are_no_replicas(sql, second, has_start):
+    first = "vllm_log" if second == "vllm_log_1" else "vllm-0_log"
+    sources(sql, first.replace("_", "."), second.replace("_", "."))
+    samples(sql, **{first: (60, [1, 2]), second: (900, [7, 8])})
+    starts(sql, **{first: ("12:00:00", 40)} | ({second: ("12:14:00", 48)} if has_start else {}))
+    assert sql.rows(SERVERS).dicts() == []
+
+
 def test_two_kinds_of_engine_are_two_servers_whenever_they_ran(sql):
     sources(sql, "one.log", "two.log", kinds=("vllm", "sglang"))
     samples(sql, one_log=(0, [1]), two_log=(900, [1]))
