@@ -150,7 +150,7 @@ stalled as (
             'Prompt and generation counters stood still while requests were in the engine.',
             format(
                 'About {} prompt tokens followed: at the speed this engine has shown, their prefill accounts for {} of it at most.',
-                spoken_count(ended.silence.prompt_tokens), spoken_duration(ended.silence.prefill_s)
+                spoken_roughly(ended.silence.prompt_tokens), spoken_duration(ended.silence.prefill_s)
             ),
         ]) as evidence,
         []::varchar[] as evidence_against,

@@ -180,7 +180,7 @@ smaller_kv_entries as (
         [
             format(
                 'The pool holds about {} tokens instead of {}: {} sequences fit where {} do now.',
-                spoken_count(2 * kv_capacity_tokens), spoken_count(kv_capacity_tokens),
+                spoken_roughly(2 * kv_capacity_tokens), spoken_count(kv_capacity_tokens),
                 most_sequences(2 * pool_tokens, held_tokens, held_deviation_tokens, 1.645), fits_95
             ),
         ] as effects,
@@ -206,7 +206,7 @@ split_weights as (
             format(
                 'Each GPU holds half of its {:.1f} GiB of weights: the pool grows about {:.1f}-fold, to {} tokens.',
                 weights_gib, 2 + weights_gib / kv_cache_memory_gib,
-                spoken_count(kv_capacity_tokens * (2 + weights_gib / kv_cache_memory_gib))
+                spoken_roughly(kv_capacity_tokens * (2 + weights_gib / kv_cache_memory_gib))
             ),
         ] as effects,
         []::varchar[] as estimates,

@@ -166,7 +166,7 @@ smaller_chunks as (
                 'Usual gap {:.1f} ms; {:.0f} % of the time between tokens was lost to slow steps.',
                 1000 * gap_s, 100 * ratio(lost_s, decode_s)
             ),
-            format('Prefill runs at about {} tokens/s.', spoken_count(prefill_per_s)),
+            format('Prefill runs at about {} tokens/s.', spoken_roughly(prefill_per_s)),
         ] as evidence,
         'prefill rate from the time slow steps cost; a step may take five usual ones' as method,
     from cut
@@ -188,7 +188,7 @@ long_prompt_cap as (
         ] as effects,
         []::varchar[] as estimates,
         []::varchar[] as prices,
-        [format('Prefill runs at about {} tokens/s.', spoken_count(prefill_per_s))] as evidence,
+        [format('Prefill runs at about {} tokens/s.', spoken_roughly(prefill_per_s))] as evidence,
         'as for the token budget of a step' as method,
     from cut
     where coalesce(nullif(long_prompt_cap, 0), 1e9) > piece

@@ -216,7 +216,7 @@ healthy as (
             format(
                 'No token came for {}, until about {} prompt tokens were booked at once: taken as their prefill under way, not as a stall{}.',
                 spoken_duration(prefills.longest_s),
-                spoken_count(prefills.prompt_tokens),
+                spoken_roughly(prefills.prompt_tokens),
                 case when prefills.prefills > 1 then format('; so {} times', prefills.prefills) else '' end
             ),
         ]) as evidence_against,
@@ -281,6 +281,32 @@ worked as (
     group by samples.engine
 ),
 
+-- of an engine whose load no input shows, what others tell all the same: too little for a verdict, or none at all
+heard as (
+    select
+        engines.engine,
+        case
+            when waits.longest_s < 0.1 then format('none of {} requests waited a tenth of a second before it first ran', spoken_count(waits.requests))
+            else format('{} requests waited {} at most before they first ran', spoken_count(waits.requests), spoken_duration(waits.longest_s))
+        end as waited,
+        case
+            when counted.count_best > 0 then format('{} preemption(s) told by {}', spoken_count(counted.count_best), counted.told_by)
+            when counted.count_best = 0 then format('no preemption shows ({})', counted.told_by)
+            when pauses.answers > 0 then format('{} answer(s) paused as preemption makes them pause', spoken_count(pauses.answers))
+        end as interrupted,
+    from (select engine from engines union select engine from unseen) as engines
+    left join marts.preemptions as counted using (engine)
+    left join (
+        select engine, count(queue_s) as requests, max(queue_s) as longest_s from core.requests group by engine having count(queue_s) > 0
+    ) as waits using (engine)
+    left join (
+        select engine, count(distinct (source_file, run_index, request_index, request_id)) as answers
+        from marts.stalls
+        where cause = 'preemption'
+        group by engine
+    ) as pauses using (engine)
+),
+
 -- results of runs that have nothing to do with each other: nothing holds for all of them
 unrelated as (
     select
@@ -331,7 +357,12 @@ blind as (
             when unjudged.reason = 'outside_window' then 'Nothing of what was given is of the time asked for (--since, --until): nothing can be said of it.'
             when unjudged.reason = 'not_reached' then 'The recorder did not reach the engine: whether anything waited or was interrupted cannot be told.'
             when unjudged.reason = 'no_time' then 'What was given carries no time: what rose between two looks, and for how long anything lasted, cannot be told.'
-            else 'No input shows the engine''s load: whether anything waited or was interrupted cannot be told.'
+            else 'No input shows the engine''s load: ' || case
+                when heard.waited is not null and heard.interrupted is not null then concat(heard.waited, '; ', heard.interrupted, '.')
+                when heard.waited is not null then concat(heard.waited, '; whether anybody was interrupted cannot be told.')
+                when heard.interrupted is not null then concat(heard.interrupted, '; whether anything waited cannot be told.')
+                else 'whether anything waited or was interrupted cannot be told.'
+            end
         end as summary,
         case
             when unrelated.runs > 0 then unrelated.evidence
@@ -342,7 +373,13 @@ blind as (
         []::varchar[] as evidence_against,
         list_concat(
             case when engines.samples = 0 then sentences(unjudged.remedies) else [] end,
-            what_to_record(engines.engine_kind, engines.engine_version, engines.prefix_caching)
+            what_to_record(
+                engines.engine_kind,
+                engines.engine_version,
+                engines.prefix_caching,
+                has_iteration_lines := engines.engine in (select engine from core.recompute_iteration_lines),
+                has_kv_events := engines.engine in (select engine from core.recompute_kv_events)
+            )
         ) as missing,
     from (
         from engines
@@ -352,11 +389,18 @@ blind as (
     cross join unjudged
     left join unrelated on true
     left join worked using (engine)
+    left join heard using (engine)
     where unrelated.runs > 0
         or (
             engines.samples = 0
             and engines.engine not in (select engine from advice.verdicts_untimed)
             and engines.engine not in (select engine from core.failed_starts)
+            and not exists (
+                from findings
+                where findings.matters
+                    and findings.engine = engines.engine
+                    and (findings.verdict = 'preemption' or findings.verdict like 'queue%')
+            )
         )
         or worked.tokens_per_s > 0
         or (
@@ -364,6 +408,7 @@ blind as (
             and coalesce(engines.engine_generation, 'v1') <> 'v0'
             and engines.max_kv_usage_ratio >= 0.9
             and not exists (from core.preemption_intervals where preemption_intervals.engine = engines.engine)
+            and not exists (from findings where findings.matters and findings.engine = engines.engine and findings.verdict = 'preemption')
         )
 ),
 
@@ -462,7 +507,13 @@ select
     case
         -- what tells preemptions, where nothing did
         when is_primary and verdict <> 'insufficient_evidence' and preemptions.engine is not null and preemptions.count_best is null
-            then list_concat(missing, what_to_record(engines.engine_kind, engines.engine_version, engines.prefix_caching)[1:1])
+            then list_concat(
+                missing,
+                list_filter(
+                    what_to_record(engines.engine_kind, engines.engine_version, engines.prefix_caching)[1:1],
+                    lambda sentence: not list_contains(missing, sentence)
+                )
+            )
         else missing
     end as missing,
     peak_at,

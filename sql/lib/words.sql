@@ -14,6 +14,10 @@ create or replace macro spoken_duration(seconds) as
 create or replace macro spoken_count(number) as
     case when number is null then null else format('{:,}', round(number)::bigint) end;
 
+-- 134,000 of 133,963, for what stands behind an "about": three digits are as many as it means.
+create or replace macro spoken_roughly(number) as
+    spoken_count(round(number, -greatest(0, length(abs(round(number))::bigint::varchar) - 3)::integer));
+
 -- once, 2 times, 1,234 times.
 create or replace macro spoken_times(number) as
     case when number = 1 then 'once' else spoken_count(number) || ' times' end;

@@ -215,7 +215,8 @@ WAITED = {"seconds": 5, "mean_waiting": 3, "mean_running": 9, "max_waiting": 4, 
     ("verdict", "engine", "facts", "sentence"),
     [
         ("queue_max_num_seqs", "vllm", {"max_kv_usage_ratio": 0.79}, "while the KV pool had room"),
-        ("queue_kv_capacity", "vllm", {"preemptions": 1}, "; 1 of them had been running and waited to run again"),
+        ("queue_kv_capacity", "vllm", {"preemptions": 1}, "; preempted requests waited among them to run again, once."),
+        ("queue_kv_capacity", "vllm", {"preemptions": 1520}, "among them to run again, 1,520 times."),
         ("queue_kv_capacity", "vllm", {"preemptions": 0}, "No preemption was counted"),
         ("queue_unknown", "sglang", {"max_kv_usage_ratio": 0.89}, "this engine admits by what a request may still generate"),
         ("queue_unknown", "tensorrt_llm", {"max_kv_usage_ratio": 0.89}, "this engine admits by what a request may still"),
@@ -235,8 +236,8 @@ def test_a_queue_says_what_holds_of_it(sql, verdict, engine, facts, sentence):
     [
         ("queue_max_num_seqs", "vllm", {"max_kv_usage_ratio": 0.8}, "while the KV pool had room"),
         ("queue_unknown", "vllm", {"max_kv_usage_ratio": 0.7}, "while the KV pool had room"),
-        ("queue_kv_capacity", "vllm", {"preemptions": 0.4}, "of them had been running"),
-        ("queue_unknown", "vllm", {"preemptions": 2}, "of them had been running"),
+        ("queue_kv_capacity", "vllm", {"preemptions": 0.4}, "preempted requests"),
+        ("queue_unknown", "vllm", {"preemptions": 2}, "preempted requests"),
         ("queue_kv_capacity", "vllm", {"preemptions": 1}, "No preemption was counted"),
         ("queue_unknown", "vllm", {"preemptions": 0}, "No preemption was counted"),
         ("queue_unknown", "sglang", {"max_kv_usage_ratio": 0.9}, "this engine admits"),
@@ -268,10 +269,12 @@ def test_a_queue_of_unknown_cause_says_what_would_tell_it(sql, engine, facts, mi
 
 
 def test_the_preempted_among_the_waiting_are_said_beside(sql):
-    assert finding(sql, "queue_kv_capacity", **WAITED, preemptions=3)["evidence_against"] == [
-        "3 of the waiting were preempted requests, waiting again."
-    ]
-    assert finding(sql, "queue_kv_capacity", **WAITED, preemptions=0)["evidence_against"] == []
+    """Preemptions are counted, and not whom they hit: one request may be preempted again and again."""
+    for preemptions, counted in ((3, "3 preemptions put"), (1.2, "one preemption put")):
+        [sentence] = finding(sql, "queue_kv_capacity", **WAITED, preemptions=preemptions)["evidence_against"]
+        assert sentence == f"Part of the waiting had run before: {counted} them back into the queue."
+    for preemptions in (0, 0.4):
+        assert finding(sql, "queue_kv_capacity", **WAITED, preemptions=preemptions)["evidence_against"] == []
     assert finding(sql, "queue_unknown", **WAITED, preemptions=3)["evidence_against"] == []
 
 
@@ -510,7 +513,7 @@ def test_a_stall_that_ends_in_prompts_says_how_little_of_it_their_prefill_was(sq
         """
         engine  silence_start  silence_end  prompt_tokens  prefill_s  is_prefill
         0       11:50:00       11:59:00     900            5          false
-        0       11:59:50       12:00:40     70000          35         false
+        0       11:59:50       12:00:40     69960          35         false
         """,
     )
     told, followed = finding(sql, "engine_stalled")["evidence"]

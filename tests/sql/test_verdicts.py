@@ -145,7 +145,7 @@ def test_a_long_prefill_is_told_where_it_might_be_taken_for_a_stall(sql, end, ti
         f"""
         engine  silence_start  silence_end  prompt_tokens  prefill_s  is_prefill
         0       12:00:10       {end}        50             99         true
-        0       12:01:20       12:02:30     70000          99         true
+        0       12:01:20       12:02:30     70049          99         true
         0       12:02:40       12:04:40     90000          99         false
         0       12:04:00       12:09:00     95000          999        true
         """,
