@@ -30,11 +30,14 @@ def printable(text: str) -> str:
 
 
 def gathered(told: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Sentences said of several things by name, each once, in the order they come: of the first, and of how many more."""
+    """Sentences said of several things by name, each once, in the order they come: of the first, and how many more are alike.
+
+    The sentence stays about one (`Its times rest on …`), so the others stand in brackets.
+    """
     names: dict[str, list[str]] = {}
     for name, sentence in told:
         names.setdefault(sentence, []).append(name)
-    yield from ((f"{first} and {len(rest):,} more" if rest else first, sentence) for sentence, (first, *rest) in names.items())
+    yield from ((f"{first} ({len(rest):,} more alike)" if rest else first, sentence) for sentence, (first, *rest) in names.items())
 
 
 def aligned(names: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[bool] = ()) -> str:

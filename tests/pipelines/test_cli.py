@@ -127,7 +127,7 @@ def test_what_is_wrong_with_many_files_alike_is_one_line(capsys, tmp_path):
     faults = [line for line in error.splitlines() if not re.search(r", \d+ s$", line)]
     assert (status, len(faults)) == (0, 2)
     assert faults[0].startswith("kvpressure: empty: empty; ")
-    assert faults[1].startswith("kvpressure: pod-00.log and 29 more: vLLM server log, but its one line says nothing of load")
+    assert faults[1].startswith("kvpressure: pod-00.log (29 more alike): vLLM server log, but its one line says nothing of load")
 
 
 def test_a_failed_analysis_leaves_the_older_result_alone(capsys, tmp_path):

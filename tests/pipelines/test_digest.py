@@ -80,8 +80,8 @@ def test_what_is_the_same_of_many_files_is_said_once(tmp_path):
     """
     screen = digest.text(synthetic.analysis(tmp_path, afterwards=said), height=200)
     assert screen.count("It carries no time.") == screen.count("ends early.") == 1
-    assert "  page-00.prom and 23 more: It carries no time.\n" in screen
-    assert "  log-0 and 2 more: ends early.\n" in screen
+    assert "  page-00.prom (23 more alike): It carries no time.\n" in screen
+    assert "  log-0 (2 more alike): ends early.\n" in screen
 
 
 AGAIN = "; ".join(
