@@ -291,7 +291,7 @@ def _gaps(levels: Sequence[Level], dimension: str, knee: float | None, limit: Li
         following = ats[ats.index(knee) + 1]
         to_add += between(knee, following, is_whole=is_whole)
         if knee == ats[0]:
-            remarks.append(f"The sweep may have skipped the knee: no level below {_said(dimension, ats[0])} was measured.")
+            remarks.append(f"How far below the knee lies cannot be told: {_said(dimension, ats[0])} is the lowest level.")
             to_add += between(0, knee, is_whole=is_whole)[-1:]
     slow = [level.at for level in levels if level.sent_share is not None and level.sent_share < 0.95]
     if slow:
@@ -328,8 +328,9 @@ def _summary(levels: Sequence[Level], dimension: str, row: Mapping[str, object])
     if isinstance(knee, float):
         sure = _sure(levels, row["knee_low"], row["knee_high"])
         if isinstance(before, float):
-            step = _step(by_level[knee], by_level[before])
-            said.append(f"The knee lies between {_said(dimension, knee, before)}{sure}: {step}")
+            # at the lowest level already: what would have told that it bends no earlier was not measured
+            place = f"below {_said(dimension, before)}" if knee == levels[0].at else f"between {_said(dimension, knee, before)}"
+            said.append(f"The knee lies {place}{sure}: {_step(by_level[knee], by_level[before])}")
         else:
             said.append(f"No knee up to {_said(dimension, knee)}{sure}.")
     low, high = row["cache_limit_low"], row["cache_limit_high"]
@@ -372,7 +373,7 @@ def _step(knee: Level, after: Level) -> str:
     gain, cost = after.useful / knee.useful - 1, after.tail_s / knee.tail_s
     times = f"{cost:.0f}" if cost >= 10 else f"{cost:.1f}"
     gained = f"{'raises' if gain > 0 else 'lowers'} useful throughput by {abs(100 * gain):.0f} %"
-    return f"that step {gained} and multiplies the tail of the longest wait by {times}."
+    return f"the step from {knee.at:g} to {after.at:g} {gained} and multiplies the tail of the longest wait by {times}."
 
 
 def _said(dimension: object, *levels: object) -> str:

@@ -219,6 +219,14 @@ def test_the_interval_told_of_the_knee_is_on_the_scale_of_its_place(waits, words
     assert words in str(told(levels, "concurrency")["summary"])
 
 
+def test_a_knee_at_the_lowest_level_has_no_lower_end():
+    """Two levels bracket it only where one below them was measured: it is not said to lie between the lowest and the next."""
+    row = told([level(0.5, 1026, 0.07), level(0.6, 1095, 16.2), level(0.7, 1132, 47)], "rate")
+    assert (row["knee_level"], row["knee_before"]) == (0.5, 0.6)
+    assert "The knee lies below 0.6 requests/s: the step from 0.5 to 0.6 raises useful throughput by 7 %" in str(row["summary"])
+    assert "How far below the knee lies cannot be told: 0.5 requests/s is the lowest level." in row["remarks"]
+
+
 def test_the_interval_told_of_the_knee_holds_the_place_told_where_resamples_bend_lower():
     """The client's own duration says level 4, its requests drawn again say level 2: the interval reaches from 2 to beyond 4."""
     levels = [certain(1.0, 50.0, 1), certain(2.0, 90.0, 1), certain(4.0, 150.0, 3), certain(8.0, 200.0, 30)]
