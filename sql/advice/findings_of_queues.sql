@@ -110,7 +110,8 @@ queueing as (
                 spoken_duration(facts.seconds),
                 case
                     when facts.verdict = 'queue_kv_capacity' and round(facts.preemptions) > 0
-                        then format('; {:.0f} of them had been running and waited to run again', facts.preemptions)
+                        -- preemptions are counted, not the requests: one may be preempted many times
+                        then format('; preempted requests waited among them to run again, {}', spoken_times(round(facts.preemptions)))
                     else ''
                 end
             )
@@ -147,7 +148,13 @@ queueing as (
                 when facts.verdict = 'queue_max_num_seqs' and facts.max_kv_usage_ratio is null
                     then 'Nothing shows how full the KV pool was: whether it has room for more than these is not known.'
             end,
-            case when facts.verdict = 'queue_kv_capacity' and facts.preemptions > 0 then format('{:.0f} of the waiting were preempted requests, waiting again.', facts.preemptions) end,
+            case
+                when facts.verdict = 'queue_kv_capacity' and round(facts.preemptions) > 0
+                    then format(
+                        'Part of the waiting had run before: {} put them back into the queue.',
+                        if(round(facts.preemptions) = 1, 'one preemption', spoken_count(facts.preemptions) || ' preemptions')
+                    )
+            end,
             case when facts.verdict = 'queue_token_budget' then 'Token-budget waits are told by exclusion: slots and pool had room and prompts were being worked off.' end,
         ]) as evidence_against,
         sentences([

@@ -21,7 +21,7 @@ def test_every_token_that_sglang_computed_again_is_told_exactly(analyze_sample):
 def test_the_queue_behind_retractions_is_told_as_waiting_to_run_again(analyze_sample):
     told = analyze_sample(SAMPLES / "sglang-0.5.18-retraction-storm")
     queues = told.rows("verdicts", "verdict = 'queue_kv_capacity'")
-    assert any("20 of them had been running and waited to run again" in row["summary"] for row in queues)
+    assert any("preempted requests waited among them to run again, 20 times" in row["summary"] for row in queues)
     [waste] = told.rows("waste", "kind = 'preemption_recompute'")
     assert waste["tokens_low"] <= 21_452 <= waste["tokens_high"]  # what the author measured for the same load
 
