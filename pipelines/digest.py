@@ -303,7 +303,7 @@ def _victims(result: Result, *, is_named: bool) -> Iterator[Block]:
     )
     for place, (cause, seconds, request_seconds) in enumerate(queued):
         name = language.word(language.QUEUE_CAUSES, cause).in_a_sentence
-        waits = f", {duration(request_seconds)} summed over the requests" if request_seconds else ""
+        waits = f", {duration(request_seconds)} summed over the requests until each first ran" if request_seconds else ""
         yield Block(3 if place else 1, _wrap(f"Queue, {name}: {duration(seconds)}{waits}.", indent="    ", first="  "))
 
 
