@@ -26,5 +26,6 @@ from (
     union all by name from advice.findings_of_steps
     union all by name from advice.findings_of_load
     union all by name from advice.findings_of_starts
+    union all by name from advice.findings_of_records
 )
 order by engine, verdict, window_start

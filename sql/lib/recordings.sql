@@ -4,8 +4,9 @@
 create or replace macro publishes_kv_events(engine_kind, prefix_caching) as
     coalesce(engine_kind, 'vllm') = 'vllm' and coalesce(prefix_caching, true);
 
--- Only what the version has; where no input states the version, what current ones have, with the version that brought it.
-create or replace macro what_to_record(engine_kind, engine_version, prefix_caching) as list_filter(
+-- Only what the version has; where no input states the version, what current ones have, with the version that brought it; and nothing that
+-- was given.
+create or replace macro what_to_record(engine_kind, engine_version, prefix_caching, has_iteration_lines := false, has_kv_events := false) as list_filter(
     [
         case
             when coalesce(engine_kind, 'vllm') = 'vllm' then
@@ -16,10 +17,12 @@ create or replace macro what_to_record(engine_kind, engine_version, prefix_cachi
             when engine_kind = 'llamacpp' then 'Keep the server''s log at its default verbosity: requests that fail for lack of KV are said there and in no metric.'
         end,
         case
+            when has_iteration_lines then null
             when coalesce(engine_kind, 'vllm') = 'vllm' and coalesce(version_number(engine_version) >= version_number('0.14.1'), true)
                 then '--enable-logging-iteration-details (0.14.1 and later) makes the log tell recomputed tokens.'
         end,
         case
+            when has_kv_events then null
             when publishes_kv_events(engine_kind, prefix_caching) and coalesce(version_number(engine_version) >= version_number('0.9.0'), true)
                 then '--kv-events-config with a recorder (0.9.0 and later) tells which blocks were stored again, and for whom.'
             when engine_kind = 'sglang' then '--export-metrics-to-file tells of each request how often it was retracted and how long it waited again.'

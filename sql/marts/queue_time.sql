@@ -2,7 +2,8 @@
 --
 -- Wall seconds come from the load samples (each stands for the time to the next); a preempted request that waits again is in
 -- them. Request-seconds are the waits before the first run only, as the engine's queue-time histogram or its spans total them,
--- shared out over the causes by the requests that waited for each; NULL where neither was recorded.
+-- shared out over the causes by the requests that waited for each; NULL where neither was recorded. Where no sample shows who waits, both
+-- are of the requests that records tell of, their cause unknown.
 --
 -- grain: run, engine, cause
 -- column: run             | The analyzed run.
@@ -11,10 +12,35 @@
 -- column: seconds         | Wall seconds with a non-empty queue for that cause, preempted requests that wait again included; NULL where one sample alone shows it.
 -- column: request_seconds | Seconds waited before the first run, summed over requests.
 -- check:  seconds >= 0 | Durations.
-with waited as (
+with recorded as (
+    select engine, arrived_at as wait_start, plus_seconds(arrived_at, queue_s) as wait_end, queue_s
+    from staging.spans
+    where queue_s > 0
+        and engine not in (select engine from core.engine_states where running is not null or waiting is not null)
+),
+
+-- waits that overlap are one time with a queue
+in_order as (
+    select
+        *,
+        greatest(
+            wait_start,
+            coalesce(
+                max(wait_end) over (partition by engine order by wait_start, wait_end rows between unbounded preceding and 1 preceding),
+                wait_start
+            )
+        ) as new_from,
+    from recorded
+),
+
+waited as (
     select engine, cause, nullif(sum(scrape_s), 0) as seconds, sum(scrape_s * waiting) as waiting_seconds
     from core.queue_states
     group by all
+    union all
+    select engine, 'unknown', sum(at_least_zero(seconds_between(new_from, wait_end))), sum(queue_s)
+    from in_order
+    group by engine
 ),
 
 measured as (

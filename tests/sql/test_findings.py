@@ -528,3 +528,96 @@ def test_a_full_pool_is_blamed_only_where_it_was_seen_or_the_engine_says_so(sql)
     assert blamed in finding(sql, "preemption", weight=3, max_kv_usage_ratio=0.99)["summary"]
     sql.given("engine_events", "engine  happened_at  line  event  count\n0  12:00:07  1  retraction  1")
     assert blamed in finding(sql, "preemption", weight=3)["summary"]
+
+
+# What no load sample shows ---------------------------------------------------------------------------------------------------
+
+
+def restored(sql, *, counted="39  39  78  kv_events", by="kv_events"):
+    """An engine of which KV events alone were kept."""
+    sql.given("core.engines", "engine  engine_kind  engine_generation\n0  vllm  v1")
+    sql.given("marts.preemptions", f"engine  count_low  count_best  count_high  method\n0  {counted}")
+    sql.given("core.blocks_stored_again", "engine  kind  stored_at  blocks_again\n0  resume  12:00:05  3\n0  resume  12:00:50  4\n0  refill  12:01:00  9")
+    sql.given("staging.kv_events", "engine  event  block_size  group_idx\n0  stored  20000  0\n0  stored  20000  -\n0  stored  9000  1\n0  removed  9000  0")
+    wasted(sql, f"preemption_recompute  3000  4000  5000  -  {by}  KV events")
+
+
+def test_preemptions_that_kv_events_tell_are_a_finding_without_any_load(sql):
+    """Three times the share of what was stored: 4,000 of 40,000 tokens; the window is that of the resumes."""
+    restored(sql)
+    assert (
+        sql.rows("advice.findings")
+        == """
+        verdict     window_start  window_end  peak_at   severity  confidence
+        preemption  12:00:05      12:00:50    12:00:50  30        0.85000
+        """
+    )
+    [row] = sql.rows("advice.findings").dicts()
+    assert row["summary"] == "39 preemptions are told by KV events: running requests lost their KV blocks; how the load was, no input shows."
+    assert "4,000 tokens were processed again (between 3,000 and 5,000); all blocks that were stored hold 40,000." in said(row)
+    assert row["evidence_against"] == ["Who finds all full blocks again stores none, and is not seen: there may have been up to 78."]
+    assert not [sentence for sentence in row["missing"] if "kv-events" in sentence]
+    requests = "\n".join(["engine  request_key  has_client", *(f"0  {number}  true" for number in range(50))])
+    sql.given("core.requests", requests)
+    assert findings(sql, "severity") == [(54.2,)]  # 39 of 50 requests
+    sql.given("core.engine_states", "engine  sampled_at  running\n0  12:00:00  3")
+    [row] = sql.rows("advice.findings").dicts()
+    assert row["summary"].endswith("lost their KV blocks.")
+
+
+@pytest.mark.parametrize("counted", ["0  0  0  kv_events", "-  -  -  -", "2  2  2  preemption_counter"])
+def test_kv_events_are_asked_only_for_what_nothing_else_counts(sql, counted):
+    restored(sql, counted=counted)
+    assert findings(sql, "verdict") == []
+
+
+def test_pauses_that_peers_did_not_make_are_a_finding_without_any_load(sql):
+    """One answer of four paused twice; a pause of all streams is none."""
+    sql.given("core.requests", "\n".join(["engine  request_key  has_client", *(f"0  {number}  true" for number in range(4))]))
+    stalls = "engine  cause  source_file  run_index  request_index  started_at  duration_s\n"
+    stalls += "0  preemption  a.json  0  1  12:00:05  1.5\n0  preemption  a.json  0  1  12:00:09  0.5\n0  engine_pause  a.json  0  2  12:00:30  9"
+    sql.given("marts.stalls", stalls)
+    assert (
+        sql.rows("advice.findings")
+        == """
+        verdict     window_start  window_end    peak_at   severity  confidence
+        preemption  12:00:05      12:00:09.5    12:00:05  39.3      0.60000
+        """
+    )
+    [row] = sql.rows("advice.findings").dicts()
+    assert row["summary"].startswith("1 of 4 answers paused as preemption makes them pause, the longest for 1.5 s; how often")
+    assert row["evidence"] == ["2 pauses, 2.0 s in all: a stream missed steps that its peers had."]
+    sql.given("core.engine_states", "engine  sampled_at  running\n0  12:00:00  3")  # then what the engine shows goes before
+    assert findings(sql, "verdict") == []
+
+
+def waits(sql, *seconds):
+    rows = [f"0  {i}  12:00:{i:02}  12:00:{i + 4:02}  {wait}" for i, wait in enumerate(seconds)]
+    sql.given("core.requests", "\n".join(["engine  request_key  arrived_at  finished_at  queue_s", *rows]))
+
+
+def test_waits_that_records_tell_are_a_queue_whose_cause_is_not_known(sql):
+    """A second of four each, on average: 63 % felt, times the root of a quarter; one with no record of its wait is not counted."""
+    waits(sql, 0.05, 1.95, "-")
+    assert (
+        sql.rows("advice.findings")
+        == """
+        verdict        window_start  window_end    peak_at   severity  confidence
+        queue_unknown  12:00:01      12:00:02.95   12:00:01  31.6      0.50000
+        """
+    )
+    [row] = sql.rows("advice.findings").dicts()
+    assert row["summary"] == "Requests waited 2.0 s in all before they first ran (2 seen), 1.9 s at most; for what, no input tells."
+    assert row["evidence"] == [
+        "They waited 1.00 s each on average, 25 % of their whole latency.",
+        "1 of them waited a tenth of a second or more.",
+    ]
+    assert row["evidence_against"] == ["Whether anybody who ran was interrupted, no input tells."]
+    sql.given("marts.preemptions", "engine  count_best\n0  0")
+    [row] = sql.rows("advice.findings").dicts()
+    assert row["evidence_against"] == []
+    waits(sql, 0.05, 0.09)
+    assert findings(sql, "verdict") == []
+    waits(sql, 2)
+    sql.given("advice.verdicts_untimed", "engine  verdict\n0  healthy")  # a page without a time shows who waits
+    assert findings(sql, "verdict") == []

@@ -1,0 +1,205 @@
+-- What KV events and requests' own records amount to where nothing else tells it: preemptions that no counter counts, waits of an engine
+-- whose load no input shows.
+--
+-- KV events tell a preempted request by the blocks that it stored again, streams by the steps that they missed and their peers had, spans
+-- how long each request waited before it first ran. Of what a request waited for, and of how full the pool was, they say nothing.
+--
+-- grain: engine, verdict, window_start
+-- column: engine           | Engine.
+-- column: verdict          | preemption or queue_unknown.
+-- column: window_start     | The first of it; NULL where the requests have no time.
+-- column: window_end       | The last of it.
+-- column: peak_at          | When it was worst.
+-- column: severity         | As felt or paid, on the scale of all verdicts; not rounded, and not held to its ends.
+-- column: confidence       | 0 to 1.
+-- column: summary          | One sentence.
+-- column: evidence         | Sentences that speak for it.
+-- column: evidence_against | Sentences that speak against it, or bound it.
+-- column: missing          | What would settle it next time.
+with loaded as (
+    select distinct engine from core.engine_states where running is not null or waiting is not null
+    union
+    select engine from advice.verdicts_untimed
+),
+
+recorded as (
+    select
+        engine,
+        count(*) as requests,
+        bool_or(has_client) as has_client,
+        count(queue_s) as queued_requests,
+        sum(queue_s) as queued_s,
+        max(queue_s) as longest_s,
+        -- a tenth of a second is hardly noticed
+        count(*) filter (where queue_s >= 0.1) as felt_waits,
+        min(arrived_at) filter (where queue_s >= 0.1) as first_wait_at,
+        max(plus_seconds(arrived_at, queue_s)) filter (where queue_s >= 0.1) as last_wait_at,
+        arg_max(arrived_at, queue_s) as longest_wait_at,
+        sum(seconds_between(arrived_at, finished_at)) filter (where queue_s is not null) as e2e_s,
+    from core.requests
+    where engine <> '*'
+    group by engine
+),
+
+paused as (
+    select
+        engine,
+        count(*) as pauses,
+        count(distinct (source_file, run_index, request_index, request_id)) as answers,
+        sum(duration_s) as paused_s,
+        max(duration_s) as longest_s,
+        min(started_at) as first_at,
+        max(plus_seconds(started_at, duration_s)) as last_at,
+        arg_max(started_at, duration_s) as peak_at,
+    from marts.stalls
+    where cause = 'preemption' and engine <> '*'
+    group by engine
+),
+
+-- what was published of the first group of blocks: all that was computed, to a block
+stored as (
+    select engine, sum(block_size) as tokens
+    from staging.kv_events
+    where event = 'stored' and coalesce(group_idx, 0) = 0
+    group by engine
+),
+
+resumed as (
+    select engine, min(stored_at) as first_at, max(stored_at) as last_at, arg_max(stored_at, blocks_again) as peak_at
+    from core.blocks_stored_again
+    where kind = 'resume'
+    group by engine
+),
+
+told_by_events as (
+    select
+        counted.engine,
+        'preemption' as verdict,
+        resumed.first_at as window_start,
+        resumed.last_at as window_end,
+        resumed.peak_at,
+        preemption_severity(
+            ratio(counted.count_best, recorded.requests),
+            coalesce(waste.share_best, ratio(waste.tokens_best, stored.tokens))
+        ) as severity,
+        0.85 as confidence,
+        format(
+            '{} told by KV events: running requests lost their KV blocks{}{}.',
+            if(counted.count_best = 1, 'One preemption is', spoken_count(counted.count_best) || ' preemptions are'),
+            if(
+                paused.answers > 0,
+                format('; {} of the answers seen paused, the longest for {}', paused.answers, spoken_duration(paused.longest_s)),
+                ''
+            ),
+            if(loaded.engine is null, '; how the load was, no input shows', '')
+        ) as summary,
+        sentences([
+            'A request that stores again the blocks it had, up to where it stood, had lost them while it ran.',
+            format(
+                'Over the run {} tokens were processed again (between {} and {}){}. Told by {}.',
+                spoken_count(waste.tokens_best), spoken_count(waste.tokens_low), spoken_count(waste.tokens_high),
+                coalesce(
+                    format(': {:.0f} % of all tokens computed', 100 * waste.share_best),
+                    format('; all blocks that were stored hold {}', spoken_count(stored.tokens)),
+                    ''
+                ),
+                waste.told_by
+            ),
+            format('Client streams stood still for {:.1f} s in all.', paused.paused_s),
+        ]) as evidence,
+        sentences([
+            case
+                when counted.count_high > counted.count_best then format(
+                    'Who finds all full blocks again stores none, and is not seen: there may have been up to {}.', spoken_count(counted.count_high)
+                )
+            end,
+        ]) as evidence_against,
+        sentences([
+            what_to_record(engines.engine_kind, engines.engine_version, engines.prefix_caching)[1],
+            case when recorded.has_client is not true then to_tell_whose_answers_paused(engines.engine_kind) end,
+        ]) as missing,
+    from marts.preemptions as counted
+    inner join resumed using (engine)
+    left join core.engines using (engine)
+    left join marts.waste on waste.engine = counted.engine and waste.kind = 'preemption_recompute'
+    left join stored on stored.engine = counted.engine
+    left join recorded on recorded.engine = counted.engine
+    left join paused on paused.engine = counted.engine
+    left join loaded on loaded.engine = counted.engine
+    where counted.method = 'kv_events'
+        and counted.count_best >= 1
+        and counted.engine not in (select engine from core.spells where verdict = 'preemption')
+),
+
+told_by_streams as (
+    select
+        paused.engine,
+        'preemption' as verdict,
+        paused.first_at as window_start,
+        paused.last_at as window_end,
+        paused.peak_at,
+        preemption_severity(ratio(paused.pauses, recorded.requests), null) as severity,
+        0.6 as confidence,
+        format(
+            '{} of {} answers paused as preemption makes them pause, the longest for {}; how often the engine preempted, and how the load was, no input shows.',
+            spoken_count(paused.answers), spoken_count(recorded.requests), spoken_duration(paused.longest_s)
+        ) as summary,
+        [
+            format(
+                '{}, {} in all: a stream missed steps that its peers had.',
+                if(paused.pauses = 1, 'One pause', spoken_count(paused.pauses) || ' pauses'), spoken_duration(paused.paused_s)
+            ),
+        ] as evidence,
+        ['That is how preemption looks to its victims; no count of the engine confirms it.'] as evidence_against,
+        sentences([
+            what_to_record(engines.engine_kind, engines.engine_version, engines.prefix_caching)[1],
+            to_tell_repeated_tokens(engines.engine_kind, engines.engine_generation, engines.prefix_caching),
+        ]) as missing,
+    from paused
+    inner join recorded using (engine)
+    left join core.engines using (engine)
+    left join marts.preemptions as counted using (engine)
+    where counted.count_best is null
+        and paused.engine not in (select engine from loaded)
+        and paused.engine not in (select engine from core.spells where verdict = 'preemption')
+),
+
+told_by_waits as (
+    select
+        recorded.engine,
+        'queue_unknown' as verdict,
+        recorded.first_wait_at as window_start,
+        recorded.last_wait_at as window_end,
+        recorded.longest_wait_at as peak_at,
+        delay_severity(ratio(recorded.queued_s, recorded.queued_requests), ratio(recorded.queued_s, recorded.e2e_s)) as severity,
+        queue_confidence('unknown', null, null) as confidence,
+        format(
+            'Requests waited {} in all before they first ran ({} seen), {} at most; for what, no input tells.',
+            spoken_duration(recorded.queued_s), spoken_count(recorded.queued_requests), spoken_duration(recorded.longest_s)
+        ) as summary,
+        sentences([
+            format(
+                'They waited {:.2f} s each on average, {:.0f} % of their whole latency.',
+                ratio(recorded.queued_s, recorded.queued_requests), 100 * ratio(recorded.queued_s, recorded.e2e_s)
+            ),
+            format('{} of them waited a tenth of a second or more.', spoken_count(recorded.felt_waits)),
+        ]) as evidence,
+        sentences([
+            case when counted.count_best is null and paused.engine is null then 'Whether anybody who ran was interrupted, no input tells.' end,
+        ]) as evidence_against,
+        ['For what they waited: the engine''s log, or /metrics, of the same time; they show how many ran and how full the pool was.'] as missing,
+    from recorded
+    left join marts.preemptions as counted using (engine)
+    left join paused using (engine)
+    where recorded.felt_waits > 0
+        and recorded.engine not in (select engine from loaded)
+        and recorded.engine not in (select engine from core.spells where verdict like 'queue%')
+)
+
+select engine, verdict, window_start, window_end, peak_at, severity, confidence, summary, evidence, evidence_against, missing,
+from (
+    from told_by_events
+    union all by name from told_by_streams
+    union all by name from told_by_waits
+)
+order by engine, verdict, window_start
