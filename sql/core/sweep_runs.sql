@@ -2,7 +2,9 @@
 --
 -- What varies is taken for the level: the limit of requests in flight, else the offered rate (of two that vary, the one with more
 -- values). Nothing names the levels; they are in the results. Clients of different load that ran at the same time are no levels: the engine
--- had the sum of them. What an engine counts of a level may come a scrape late, so that a
+-- had the sum of them. Nor are results whose requests are of other lengths: of prompts or of answers that differ by a quarter on average, and
+-- by more than chance does (where lengths are not told one by one, they are taken to spread as widely as their mean). Answers
+-- are compared where none failed: what was given up on is not as long as it would have been. What an engine counts of a level may come a scrape late, so that a
 -- level's count runs on to the next level's start, at most fifteen seconds.
 --
 -- grain: source, run_index
@@ -10,7 +12,7 @@
 -- column: source_file  | Its file name alone.
 -- column: run_index    | Result object within the file.
 -- column: client       | Load generator.
--- column: sweep        | Name of the sweep it belongs to: of its stages' files, else of client and model.
+-- column: sweep        | Name of the sweep it belongs to: of its stages' files, else of client and model; with its lengths, where several loads share that.
 -- column: dimension    | concurrency or rate: what was raised.
 -- column: level        | Its value: requests in flight at most, or requests per second offered.
 -- column: window_start | First request sent; NULL where the result has no times.
@@ -28,13 +30,87 @@ with named as (
         and not coalesce(completed + coalesce(failed, 0) = 0, false)
 ),
 
+-- how long the requests of each result are: all prompts that were sent, the answers that were complete
+asked as (
+    select
+        source,
+        run_index,
+        avg(input_tokens) as prompt_mean,
+        ratio(var_samp(input_tokens), count(input_tokens)) as prompt_error,
+        avg(output_tokens) filter (not coalesce(is_failed, false)) as answer_mean,
+        ratio(
+            var_samp(output_tokens) filter (not coalesce(is_failed, false)), count(output_tokens) filter (not coalesce(is_failed, false))
+        ) as answer_error,
+    from staging.client_requests
+    group by all
+),
+
+lengths as (
+    select
+        named.source,
+        named.run_index,
+        named.client,
+        named.sweep,
+        coalesce(named.failed, 0) as failed,
+        -- one whose lengths are not told agrees with all, and is the first of nothing
+        row_number() over (
+            partition by named.client, named.sweep
+            order by mean.of_prompt is null, named.started_at nulls last, named.source, named.run_index
+        ) as place,
+        mean.of_prompt as prompt_mean,
+        mean.of_answer as answer_mean,
+        coalesce(asked.prompt_error, ratio(mean.of_prompt ** 2, named.completed)) as prompt_error,
+        coalesce(asked.answer_error, ratio(mean.of_answer ** 2, named.completed)) as answer_error,
+    from named
+    left join asked using (source, run_index)
+    cross join lateral (
+        select
+            coalesce(asked.prompt_mean, ratio(named.total_input_tokens, named.completed)) as of_prompt,
+            coalesce(asked.answer_mean, ratio(named.total_output_tokens, named.completed)) as of_answer,
+    ) as mean
+),
+
+-- a result is of the load of the first that it agrees with
+loads as (
+    select results.client, results.sweep, results.source, results.run_index, min(firsts.place) as load
+    from lengths as results
+    inner join lengths as firsts
+        on firsts.client is not distinct from results.client and firsts.sweep = results.sweep and firsts.place <= results.place
+    where not (
+        coalesce(differs(results.prompt_mean, results.prompt_error, firsts.prompt_mean, firsts.prompt_error), false)
+        or results.failed + firsts.failed = 0
+            and coalesce(differs(results.answer_mean, results.answer_error, firsts.answer_mean, firsts.answer_error), false)
+    )
+    group by all
+),
+
+of_loads as (
+    select
+        named.* exclude (sweep),
+        loads.load,
+        named.sweep as shared_name,
+        case
+            when count(distinct loads.load) over (partition by named.client, named.sweep) = 1 then named.sweep
+            else concat_ws(
+                ', ',
+                named.sweep,
+                format('prompts of {} tokens', spoken_roughly(firsts.prompt_mean)),
+                format('answers of {}', spoken_roughly(firsts.answer_mean))
+            )
+        end as sweep,
+    from named
+    inner join loads using (source, run_index)
+    inner join lengths as firsts
+        on firsts.client is not distinct from named.client and firsts.sweep = named.sweep and firsts.place = loads.load
+),
+
 -- beyond what their clocks may be off by, and a moment for the last answers
 apart as (
     select runs.*
-    from named as runs
-    anti join named as others
+    from of_loads as runs
+    anti join of_loads as others
         on others.client is not distinct from runs.client
-        and others.sweep is not distinct from runs.sweep
+        and others.shared_name is not distinct from runs.shared_name
         and (others.max_concurrency is distinct from runs.max_concurrency or others.request_rate is distinct from runs.request_rate)
         and overlap_s(runs.started_at, runs.ended_at, others.started_at, others.ended_at)
             > 0.1 * least(runs.duration_s, others.duration_s) + coalesce(runs.clock_error_s, 0) + coalesce(others.clock_error_s, 0)
@@ -43,10 +119,10 @@ apart as (
 runs as (
     select
         *,
-        count(distinct max_concurrency) over load as concurrencies,
-        count(distinct request_rate) over load as rates,
+        count(distinct max_concurrency) over of_load as concurrencies,
+        count(distinct request_rate) over of_load as rates,
     from apart
-    window load as (partition by client, sweep)
+    window of_load as (partition by client, shared_name, load)
 ),
 
 levels as (
