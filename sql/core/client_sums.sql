@@ -27,6 +27,7 @@
 -- column: waiting             | Requests waiting, on average.
 -- column: offered_rate        | Requests per second it meant to send.
 -- column: sent_rate           | Requests per second it did send.
+-- column: engine_kind         | Engine in whose words it sums up what the server exports; NULL where in nobody's.
 -- column: unexported          | Reported quantities that are zero throughout, and were never exported.
 with numbers as (
     select source, run_index, client, unnest(json_keys(aggregates)) as key, aggregates
@@ -41,13 +42,14 @@ told as (
         client,
         names.quantity,
         names.preferred,
+        names.engine_kind,
         try_cast(json_extract_string(aggregates, concat('$."', key, '"')) as double) * names.factor as value,
     from numbers
     inner join client_sum_names() as names using (key)
 ),
 
 best as (
-    select source, run_index, client, quantity, arg_min(value, preferred) as value
+    select source, run_index, client, quantity, arg_min(value, preferred) as value, any_value(engine_kind) as engine_kind
     from told
     where value is not null
     group by all
@@ -56,7 +58,7 @@ best as (
 -- stage_3_prometheus_metrics.json lies beside stage_3_lifecycle_metrics.json, and says of the server what that says of requests
 attached as (
     select if(client = 'inference_perf_prometheus', replace(source, 'prometheus_metrics', 'lifecycle_metrics'), source) as source,
-        run_index, quantity, value, client = 'inference_perf_prometheus' as is_report
+        run_index, quantity, value, engine_kind, client = 'inference_perf_prometheus' as is_report
     from best
 ),
 
@@ -103,6 +105,7 @@ select
     max(value) filter (where quantity = 'waiting') as waiting,
     max(value) filter (where quantity = 'offered_rate') as offered_rate,
     max(value) filter (where quantity = 'sent_rate') as sent_rate,
+    case when count(distinct engine_kind) = 1 then any_value(engine_kind) end as engine_kind,
     list(distinct quantity order by quantity) filter (where is_unexported) as unexported,
 from staging.client_runs as runs
 left join kept using (source, run_index)

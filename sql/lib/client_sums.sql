@@ -1,6 +1,7 @@
 -- What load generators call their sums. A factor turns them into our units; of several keys for one quantity the lowest preferred is used.
+-- A name that only one engine has for what it exports says which it is.
 create or replace macro client_sum_names() as table
-select key, quantity, factor, preferred
+select key, quantity, factor, preferred, case when key in ('max_token_usage', 'retractions') then 'sglang' end as engine_kind,
 from (values
     -- vllm bench serve and sglang bench_serving
     ('median_ttft_ms', 'ttft_p50_s', 0.001, 1),

@@ -41,6 +41,7 @@ create or replace macro told_by(method) as
         when 'retraction_counters_exact' then 'counters of tokens computed and of new ones'
         when 'retracted_tokens_counter' then 'the counter of retracted tokens, an upper bound'
         when 'retraction_log' then 'retraction lines in the log'
+        when 'client_counts' then 'what the client''s table counts at each level'
         when 'request_records' then 'the log''s record of each request'
         when 'no_preemption' then 'what the engine is: it preempts nothing'
         when 'caching_off' then 'the engine''s settings: prefix caching is off, nothing is kept for reuse'

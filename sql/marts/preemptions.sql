@@ -3,6 +3,7 @@
 -- The counter answers where it was exported, a log where it says each one (core.preemption_intervals); what a counter missed
 -- after its last scrape is expected from the replay of what requests were still there. vLLM never counts a victim that was aborted
 -- while it waited, so aborted requests widen the range upwards. Of metrics pages without a time it is what was counted between them.
+-- Where no engine was seen, a client's table of levels may have what was counted at each: that is of the only engine there is.
 --
 -- grain: run, engine
 -- column: run        | The analyzed run.
@@ -54,6 +55,21 @@ others as (
     from core.recompute_estimates
     where kind = 'preemption_recompute' and preemptions_best is not null
     qualify row_number() over (partition by engine order by is_partial, rung, method) = 1
+),
+
+-- a column that some level leaves empty counts the others alone
+tabled as (
+    select
+        names.engine,
+        sum(sums.preemptions)::double as count_low,
+        if(count(*) = count(sums.preemptions), count_low, null) as count_best,
+        count_best as count_high,
+        'client_counts' as method,
+    from core.client_sums as sums
+    cross join (select min(engine) as engine from staging.engine_names having count(distinct engine) = 1) as names
+    where sums.client = 'sweep_table' and not exists (from core.engines)
+    group by names.engine
+    having count(sums.preemptions) > 0
 )
 
 select
@@ -73,4 +89,7 @@ left join counted using (engine)
 left join expected on expected.engine = engines.engine and counted.preemptions is not null
 left join others on others.engine = engines.engine
 left join aborted on aborted.engine = engines.engine
-order by engines.engine
+union all by name
+select getvariable('run') as run, engine, count_low, count_best, count_high, method, told_by(method) as told_by
+from tabled
+order by engine

@@ -60,6 +60,69 @@ def test_results_at_one_level_are_none_and_what_varies_more_is_the_level(sql):
     )
 
 
+LOADS = """
+    source  run_index  client      model  started_at  max_concurrency  completed  failed  total_input_tokens  total_output_tokens
+    a.json  0          vllm_bench  m      12:00:00    8                100        0       100000              20000
+    b.json  0          vllm_bench  m      12:01:00    16               100        0       {}                  {}
+    c.json  0          vllm_bench  m      12:02:00    32               100        {}      100000              {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "levels"),
+    [
+        ((100000, 20000, 0, 20000), [8, 16, 32]),
+        ((120000, 20000, 0, 17000), [8, 16, 32]),  # by less than a quarter
+        ((200000, 20000, 0, 20000), [8, 32]),  # prompts twice as long
+        ((100000, 20000, 0, 8000), [8, 16]),  # answers cut to less than half
+        ((100000, 20000, 30, 8000), [8, 16, 32]),  # where requests failed, answers tell nothing
+        (("-", "-", 0, 8000), [8, 16]),  # one without lengths joins the first
+    ],
+)
+def test_levels_of_one_sweep_send_requests_of_the_same_lengths(sql, given, levels):
+    sql.given("client_runs", LOADS.format(*given))
+    assert [row["level"] for row in sql.rows("core.sweep_runs").dicts()] == levels
+
+
+def test_two_clients_of_other_lengths_are_two_loads_and_no_sweep(sql):
+    """Two uniform spreads of prompts, 180 and 300 in the middle, tell apart what their few requests' chance would not."""
+    sql.given(
+        "client_runs",
+        """
+        source  run_index  client      model  started_at  max_concurrency  completed
+        a.json  0          vllm_bench  m      12:00:00    30               40
+        b.json  0          vllm_bench  m      12:02:00    24               40
+        """,
+    )
+    lengths = {"a.json": range(36, 324, 7), "b.json": range(60, 540, 12)}
+    rows = [f"{name} 0 {place} {tokens}" for name, each in lengths.items() for place, tokens in enumerate(each)]
+    sql.given("staging.client_requests", "\n".join(["source  run_index  request_index  input_tokens", *rows]).replace(" ", "  "))
+    assert sql.rows("core.sweep_runs").dicts() == []
+
+
+def test_two_sweeps_in_one_folder_are_told_apart_by_their_lengths(sql):
+    sql.given(
+        "client_runs",
+        """
+        source  run_index  client      model  max_concurrency  completed  total_input_tokens  total_output_tokens
+        a.json  0          vllm_bench  m      8                100        100000              20000
+        b.json  0          vllm_bench  m      8                100        800000              20000
+        c.json  0          vllm_bench  m      16               100        100000              20000
+        d.json  0          vllm_bench  m      16               100        800000              20000
+        """,
+    )
+    assert (
+        sql.rows("core.sweep_runs")
+        == """
+        sweep                                                 level  source
+        vllm_bench m, prompts of 1,000 tokens, answers of 200     8      a.json
+        vllm_bench m, prompts of 1,000 tokens, answers of 200     16     c.json
+        vllm_bench m, prompts of 8,000 tokens, answers of 200     8      b.json
+        vllm_bench m, prompts of 8,000 tokens, answers of 200     16     d.json
+    """
+    )
+
+
 @pytest.mark.parametrize(
     ("start", "clock_error_s", "levels"),
     [("12:00:08.5", "-", []), ("12:00:09", "-", [8.0, 16.0]), ("12:00:07", 1, [8.0, 16.0]), ("12:00:06.9", 1, [])],
@@ -164,6 +227,47 @@ def test_sums_of_other_clients_are_known_by_their_names_and_units(sql):
         b       2.5         60
     """
     )
+
+
+@pytest.mark.parametrize(
+    ("second", "low", "best"),
+    [('{"retractions": 7, "ttft_p50_s": 1}', "4", "11"), ('{"retractions": null, "ttft_p50_s": 1}', "4", "-")],
+)
+def test_preemptions_that_a_table_counts_are_the_engines_in_its_own_words(sql, second, low, best):
+    """A column that a level leaves empty is not known there, and the sum with it is not."""
+    first = '{"retractions": 4, "max_token_usage": 0.99}'
+    low = low if best == "-" else best
+    sql.given(
+        "client_runs",
+        f"""
+        source  run_index  client       request_rate  completed  aggregates
+        t.csv   0          sweep_table  0.5           120        {first}
+        t.csv   1          sweep_table  0.6           120        {second}
+        """,
+    )
+    assert (
+        sql.rows("marts.preemptions")
+        == f"""
+        engine  count_low  count_best  count_high  told_by
+        0       {low}      {best}      {best}      what the client's table counts at each level
+    """
+    )
+    (blind,) = sql.rows("advice.verdicts").dicts()
+    assert "sglang:num_retracted_requests_total" in blind["missing"][0]
+    assert not any("vllm" in wish or "--kv-events-config" in wish for wish in blind["missing"])
+
+
+def test_tables_without_an_engines_own_words_are_taken_for_the_common_one(sql):
+    sql.given(
+        "client_runs",
+        """
+        source  run_index  client       request_rate  completed  aggregates
+        t.csv   0          sweep_table  0.5           120        {"ttft_p50_s": 1}
+        """,
+    )
+    assert sql.rows("marts.preemptions").dicts() == []
+    (blind,) = sql.rows("advice.verdicts").dicts()
+    assert "vllm:num_preemptions_total" in blind["missing"][0]
 
 
 # the knee, the limit and what to add, which are Python
