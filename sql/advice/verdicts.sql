@@ -163,6 +163,9 @@ calm as (
         on states.engine = quiet.engine
         and hour_of(states.sampled_at) = quiet.hour
         and states.sampled_at between quiet.window_start and quiet.window_end
+    -- the sample at which a finding begins ends the calm and is none of it
+    anti join (from findings where matters) as begun
+        on begun.engine = states.engine and begun.window_start = states.sampled_at
     group by quiet.engine, quiet.window_start, quiet.window_end
     -- how full a pool is says nothing of who runs or waits
     having count(states.running) + count(states.waiting) > 0
@@ -184,6 +187,15 @@ prefills as (
         and silences.silence_end <= calm.window_end
         and seconds_between(silences.silence_start, silences.silence_end) >= 60
     group by all
+),
+
+-- a log's only line may find an engine idle and tell in its rates that it had worked: of that time nothing is known
+worked as (
+    select samples.engine, max(samples.generation_tokens_per_s) as tokens_per_s
+    from staging.engine_samples as samples
+    inner join engines using (engine)
+    where engines.samples = 1 and engines.origin = 'log' and engines.max_running = 0
+    group by samples.engine
 ),
 
 healthy as (
@@ -225,6 +237,8 @@ healthy as (
     left join prefills using (engine, window_start)
     left join marts.preemptions using (engine)
     where not exists (from core.unrelated_runs)
+        -- idle after work that no line tells of: that cannot be told, and is not calm beside
+        and calm.engine not in (select engine from worked where tokens_per_s > 0)
 ),
 
 -- why nothing can be said where no engine's load was seen: one row, of the reason that most of what was given has
@@ -270,15 +284,6 @@ unseen as (
     where not exists (from core.engines)
         and (names.engine not like '%*' or not exists (from staging.engine_names as others where others.engine not like '%*'))
         and names.engine not in (select findings.engine from findings where findings.matters and findings.engine is not null)
-),
-
--- a log's only line may find an engine idle and tell in its rates that it had worked: of that time nothing is known
-worked as (
-    select samples.engine, max(samples.generation_tokens_per_s) as tokens_per_s
-    from staging.engine_samples as samples
-    inner join engines using (engine)
-    where engines.samples = 1 and engines.origin = 'log' and engines.max_running = 0
-    group by samples.engine
 ),
 
 -- of an engine whose load no input shows, what others tell all the same: too little for a verdict, or none at all
@@ -346,7 +351,7 @@ blind as (
                 unrelated.runs
             )
             when worked.tokens_per_s > 0 then format(
-                'Idle at the one instant seen, after {} tokens/s on average: what happened meanwhile is in no line.',
+                'The log''s only line of load finds the engine idle, after {} tokens/s on average: what happened meanwhile is in no line.',
                 told_figure(worked.tokens_per_s, is_count := false)
             )
             when engines.samples > 0 then format(
@@ -372,7 +377,11 @@ blind as (
         end as evidence,
         []::varchar[] as evidence_against,
         list_concat(
-            case when engines.samples = 0 then sentences(unjudged.remedies) else [] end,
+            case
+                when engines.samples = 0 then sentences(unjudged.remedies)
+                when worked.tokens_per_s > 0 then [a_second_look()]
+                else []
+            end,
             what_to_record(
                 engines.engine_kind,
                 engines.engine_version,
@@ -384,7 +393,7 @@ blind as (
     from (
         from engines
         union all by name
-        select engine, 0 as samples from unseen
+        select engine, (select case when count(distinct engine_kind) = 1 then any_value(engine_kind) end from core.client_sums) as engine_kind, 0 as samples from unseen
     ) as engines
     cross join unjudged
     left join unrelated on true

@@ -236,6 +236,28 @@ def test_a_v1_log_with_a_full_pool_cannot_tell_whether_it_preempts(alone, genera
 
 
 @pytest.mark.parametrize(
+    ("start", "calm"),
+    [
+        # the sample at which requests are first seen to wait ends the calm and is none of it
+        (40, ["KV usage at most 5 %.", "2 requests running at most, 0 waiting."]),
+        # what nobody is seen to wait in is, up to there
+        (45, ["KV usage at most 99 %.", "17 requests running at most, 9 waiting."]),
+    ],
+)
+def test_the_sample_that_ends_the_calm_is_no_evidence_of_it(alone, start, calm):
+    alone.given("core.engines", "engine  engine_kind  engine_generation\n0  vllm  v1")
+    loads = [
+        f"0  12:00:{second:02}  metrics  {'17  9  0.99' if second >= 40 else '2  0  0.05'}  10" for second in range(0, 60, 10)
+    ]
+    alone.given(
+        "core.engine_states", "\n".join(["engine  sampled_at  origin  running  waiting  kv_usage_ratio  scrape_s", *loads])
+    )
+    found(alone, f"queue_kv_capacity {start} 60 40")
+    [evidence] = [row["evidence"] for row in alone.rows("advice.verdicts").dicts() if row["verdict"] == "healthy"]
+    assert evidence == calm
+
+
+@pytest.mark.parametrize(
     ("rate", "running", "verdict"),
     [(0.1, 0, "insufficient_evidence"), (0.0, 0, "healthy"), ("-", 0, "healthy"), (0.1, 1, "healthy")],
 )
@@ -244,6 +266,13 @@ def test_an_idle_line_that_tells_of_work_before_it_does_not_tell_how_that_went(a
     sampled(alone, origin="log", running=running, seconds=[0])
     alone.given("staging.engine_samples", f"engine  sampled_at  generation_tokens_per_s\n0  12:00:00  {rate}")
     assert primary(alone) == verdict
+    rows = alone.rows("advice.verdicts").dicts()
+    assert len(rows) == 1  # that it was idle at that instant is no calm beside what cannot be told
+    told = (
+        "The log's only line of load finds the engine idle, after 0.1 tokens/s on average: what happened meanwhile is in no line."
+    )
+    assert (rows[0]["summary"] == told) == (verdict == "insufficient_evidence")
+    assert [each.split(" (")[0] for each in rows[0]["missing"][:1]] == ["Two samples at least"] * (rows[0]["summary"] == told)
 
 
 def test_without_load_samples_the_reason_is_said_that_most_inputs_have(alone):
