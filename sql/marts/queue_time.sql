@@ -16,7 +16,11 @@ with recorded as (
     select engine, arrived_at as wait_start, plus_seconds(arrived_at, queue_s) as wait_end, queue_s
     from staging.spans
     where queue_s > 0
-        and engine not in (select engine from core.engine_states where running is not null or waiting is not null)
+        and engine not in (
+            select engine from core.engine_states where running is not null or waiting is not null
+            union all
+            select engine from core.queue_states
+        )
 ),
 
 -- waits that overlap are one time with a queue

@@ -242,6 +242,32 @@ def test_waits_are_shared_out_over_their_causes_by_who_waited(sql):
     )
 
 
+
+def test_where_no_sample_shows_a_queue_its_time_is_the_union_of_the_waits_that_spans_tell(alone):
+    """Of overlapping waits one reaches beyond the next; who did not wait adds nothing. Engine 1 was sampled, and showed none."""
+    alone.given(
+        "staging.spans",
+        """
+        engine  request_id  arrived_at  queue_s
+        0       a           12:00:00    10
+        0       b           12:00:02    3
+        0       c           12:00:08    4
+        0       d           12:00:20    1
+        0       e           12:00:30    0
+        0       f           12:00:40    -
+        1       g           12:00:00    5
+        """,
+    )
+    alone.given("core.engine_states", "engine  sampled_at  waiting\n0  12:00:00  -\n1  12:00:00  0")
+    assert (
+        alone.rows("marts.queue_time")
+        == """
+        run   engine  cause    seconds  request_seconds
+        test  0       unknown  13       18
+        """
+    )
+
+
 def test_sums_and_counts_of_histograms_are_counters_in_our_unit(sql):
     """A sum is in the exposed unit and is brought to ours; a count has none. The first scrape of a series is no reset."""
     scrapes(
