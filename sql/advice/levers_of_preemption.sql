@@ -200,8 +200,8 @@ prefix_cache as (
         []::varchar[] as prices,
         [
             format(
-                'Prefix caching is off in this run, and {} preempted.',
-                if(round(preemptions) = 1, '1 request was', spoken_count(preemptions) || ' requests were')
+                'Prefix caching is off in this run, and {} counted.',
+                if(round(preemptions) = 1, 'one preemption was', spoken_count(preemptions) || ' preemptions were')
             ),
         ] as evidence,
         'the setting is off in this run' as method,

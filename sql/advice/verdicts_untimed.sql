@@ -126,15 +126,23 @@ preempted as (
         preemption_severity(ratio(rises.preemptions, rises.finished), null) as severity,
         0.9 as confidence,
         format(
-            '{} preempted between the pages, whose times are not known: running requests lost their KV blocks.',
-            if(rises.preemptions = 1, 'One request was', spoken_count(rises.preemptions) || ' requests were')
+            '{} counted between the pages, whose times are not known: running requests lost their KV blocks.',
+            -- how many requests they hit is not counted: one may be preempted again and again
+            if(rises.preemptions = 1, 'One preemption was', spoken_count(rises.preemptions) || ' preemptions were')
         ) as summary,
         sentences([
             format('The counter of preemptions rose by {}, while {} requests finished.', spoken_count(rises.preemptions), spoken_count(rises.finished)),
-            format(
-                'KV usage was {:.0f} % at most, with up to {} requests running and {} waiting.',
-                100 * worst.most_kv_usage_ratio, worst.most_running, worst.most_waiting
-            ),
+            case
+                -- the pages were taken before and after the load
+                when worst.most_running = 0 and worst.most_waiting = 0
+                    then 'On every page the engine is idle: how full the pool was when it preempted lies between them.'
+                else format(
+                    'On the pages {} requests ran and {} waited at most{}.',
+                    worst.most_running,
+                    worst.most_waiting,
+                    coalesce(format('; KV usage was {:.0f} % at most', 100 * worst.most_kv_usage_ratio), '')
+                )
+            end,
         ]) as evidence,
         ['How far apart the pages lie is not known: a rate cannot be told.'] as evidence_against,
     from core.untimed_rises as rises

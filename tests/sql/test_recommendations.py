@@ -120,7 +120,7 @@ def test_a_cache_that_is_off_is_advised_after_the_gentle_levers_of_admission(sql
     ((*values, effect, evidence),) = told(sql, "from_value", "to_value", "expected_effect", "evidence")[2:]
     assert values == ["False", "True"]
     assert "finds its blocks in the cache, as far as nobody took the room meanwhile" in effect
-    assert evidence == "Prefix caching is off in this run, and 149 requests were preempted."
+    assert evidence == "Prefix caching is off in this run, and 149 preemptions were counted."
 
 
 def test_sglang_is_told_to_leave_out_what_turns_its_cache_off(sql):

@@ -80,6 +80,34 @@ def test_counters_tell_what_lies_between_two_pages_of_one_life(sql, second, coun
 
 
 @pytest.mark.parametrize(
+    ("loads", "rise", "counted", "seen"),
+    [
+        # 10 preemptions may have hit one request
+        (
+            [(12, 0, 0.5), (9, 3, 0.98)],
+            10,
+            "10 preemptions were",
+            "On the pages 12 requests ran and 3 waited at most; KV usage was 98 % at most.",
+        ),
+        # taken before and after the load: they say nothing of it
+        (
+            [(0, 0, 0), (0, 0, 0)],
+            1,
+            "One preemption was",
+            "On every page the engine is idle: how full the pool was when it preempted lies",
+        ),
+    ],
+)
+def test_what_rose_between_pages_is_told_as_it_was_counted_and_beside_what_the_pages_show(sql, loads, rise, counted, seen):
+    first, second = ({"running": running, "waiting": waiting, "usage": usage} for running, waiting, usage in loads)
+    rows = verdicts(sql, first, {"name": "other", "preemptions": 7 + rise, "finished": 30, "generated": 1900, **second})
+    [row] = [each for each in rows if each["verdict"] == "preemption"]
+    assert row["summary"].startswith(f"{counted} counted between the pages")
+    assert row["evidence"][0] == f"The counter of preemptions rose by {rise}, while 10 requests finished."
+    assert row["evidence"][1].startswith(seen)
+
+
+@pytest.mark.parametrize(
     ("last", "counted"), [({"preemptions": 9, "generated": 950}, 2), ({"preemptions": 9, "generated": 50}, None)]
 )
 def test_pages_in_one_file_are_in_its_order(sql, last, counted):
