@@ -8,7 +8,7 @@ are those of its manifest is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
@@ -26,7 +26,7 @@ from pipelines.day_inputs import Lack, Window
 from pipelines.duck import connect, literal
 from pipelines.lake import Lake
 from pipelines.models import Run, models
-from pipelines.partition import Manifest, days, publish, read_manifest, seen, withdraw
+from pipelines.partition import Manifest, days, finished, keep_lacks, kept_lacks, publish, read_manifest, seen, withdraw
 from pipelines.publish import tables
 
 Tell = Callable[[str], object]
@@ -115,6 +115,7 @@ def analyze_all(
             outcomes.append(analyze_day(config, engine, day, fresh=fresh, tell=tell))
         except InputError as error:
             outcomes.append(Outcome(engine.name, day, EMPTY, None, Lack(str(error), is_fault=True)))
+    keep_lacks(config.store, day, {each.engine: each.lack.how for each in outcomes})
     return outcomes
 
 
@@ -140,9 +141,7 @@ def missing(config: Config, day: date, outcomes: Iterable[Outcome], groups: Coll
     Of the groups given, engines are missed too that only their files name and that have none left, and those entries whose paths
     are to name the engines and match nothing at all.
     """
-    lacking: dict[tuple[str, str], list[str]] = {}
-    for each in outcomes:
-        lacking.setdefault((config.engine(each.engine).group, each.lack.how), []).append(each.engine)
+    lacking = _alike(config, {each.engine: each.lack.how for each in outcomes})
     known = [engine.settings for engine in config.fleet()]
     for entry, name, lack in _vanished(config, day):
         if entry.group in groups:
@@ -154,6 +153,29 @@ def missing(config: Config, day: date, outcomes: Iterable[Outcome], groups: Coll
         for entry in config.engines
         if entry.group in groups and entry not in known
     ]
+
+
+def without_day(config: Config, day: date) -> tuple[list[tuple[str, str]], int]:
+    """Engines of which the lake misses input of a day, with what is lacking, and how many of them have no day at all.
+
+    As far as it is known from when their day was last looked at; engines that are retired lack nothing.
+    """
+    wanted = {each.name for each in config.fleet() if not each.settings.has_retired(each.name)}
+    told = {name: lack for name, lack in kept_lacks(config.store, day).items() if name in wanted}
+    told |= {name: lack for _, name, lack in _vanished(config, day)}
+    absent = (wanted | set(told)) - finished(config.store, day).keys()
+    untold = dict.fromkeys(sorted(absent - told.keys()), "its day has not been made")
+    found = _alike(config, told | untold)
+    return [(_named(names), lack) for (_, lack), names in found.items()], len(absent)
+
+
+def _alike(config: Config, lacks: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
+    """Engines of a group that lack the same, together."""
+    groups = {engine.name: engine.group for engine in config.fleet()}
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, lack in lacks.items():
+        alike.setdefault((groups.get(name, ""), lack), []).append(name)
+    return alike
 
 
 def _vanished(config: Config, day: date) -> Iterator[tuple[EngineSettings, str, str]]:

@@ -29,7 +29,7 @@ from pipelines.config import Config
 from pipelines.duck import connect, literal
 from pipelines.lake import Lake
 from pipelines.models import Model, ModelError, from_sql, put_query
-from pipelines.partition import Manifest, days, finished, lake_of
+from pipelines.partition import Manifest, days, finished, kept_lacks, lake_of
 
 Tell = Callable[[str], object]
 Then = Callable[[Config, date], object]
@@ -99,6 +99,7 @@ def _origin(config: Config, day: date, engines: Mapping[str, Manifest]) -> bytes
     told = {
         "code": daily.code_version(),
         "fleet": _fleet_rows(config),
+        "lacking": kept_lacks(config.store, day),
         "engines": {engine: _digest(manifest.as_json()) for engine, manifest in engines.items()},
         "history": {each: _digest(done) for each, done in history.items()},
     }

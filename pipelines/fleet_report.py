@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines import pages
+from pipelines import daily, pages
 from pipelines.charts import language
 from pipelines.charts.language import CALM, count, duration, percent
 from pipelines.config import Config
@@ -52,11 +52,14 @@ def publish(config: Config, day: date) -> None:
     """Write the page of a day, whose tables must be there, into the lake."""
     with connect() as con:
         fleet_views(con, config, day)
-        config.store.put_bytes(name_of(day), page(con, day).encode())
+        config.store.put_bytes(name_of(day), page(con, day, *daily.without_day(config, day)).encode())
 
 
-def page(con: duckdb.DuckDBPyConnection, day: date) -> str:
-    """The page, from views `fleet.*` of the day and `history.engine_days` of the days before."""
+def page(con: duckdb.DuckDBPyConnection, day: date, lacking: Sequence[tuple[str, str]] = (), absent: int = 0) -> str:
+    """The page, from views `fleet.*` of the day and `history.engine_days` of the days before.
+
+    `lacking` are names of engines and what was missing of them or could not be read; `absent` of them have no day at all.
+    """
     engines = _rows(con, f"select *, {REPEATED} as repeated_tokens from fleet.engine_days order by {BY_WASTE}")
     changes = _rows(con, "from fleet.changes")
     trends = _rows(con, "from fleet.trends where is_unusual order by not is_workload desc, run, engine, measure")
@@ -65,8 +68,9 @@ def page(con: duckdb.DuckDBPyConnection, day: date) -> str:
         TEMPLATE,
         {
             "day": day,
-            "title": _title(totals),
-            "numbers": _numbers(totals),
+            "title": _title(totals, absent),
+            "numbers": _numbers(totals, absent),
+            "lacking": lacking,
             "wasteful": [row for row in engines if row["repeated_tokens"] or row["wasted_gpu_seconds_best"]][:MOST_WASTEFUL],
             "widest": max((row["wasted_gpu_seconds_best"] or 0 for row in engines), default=0),
             "turned": _turned(changes),
@@ -95,7 +99,7 @@ def _named(engines: Iterable[Row]) -> Any:
     return lambda row: row["run"] if ranks.get(row["run"], 1) == 1 else f"{row['run']} / {row['engine']}"
 
 
-def _title(totals: Sequence[Row]) -> str:
+def _title(totals: Sequence[Row], absent: int) -> str:
     if not totals:
         return "No engine's day is in the lake."
     whole = totals[0]
@@ -103,14 +107,16 @@ def _title(totals: Sequence[Row]) -> str:
     told = (
         f"{count(number) if number else 'None'} of {_engines(whole['engines'])} {'were' if number > 1 else 'was'} under pressure"
     )
-    return f"{told}; {count(whole['engines_not_told'])} cannot be told." if whole["engines_not_told"] else f"{told}."
+    untold = [f"{count(whole['engines_not_told'])} cannot be told"] if whole["engines_not_told"] else []
+    unseen = [f"of {count(absent)} more nothing was seen"] if absent else []
+    return "; ".join([told, *untold, *unseen]) + "."
 
 
 def _engines(number: int) -> str:
     return "1 engine" if number == 1 else f"{count(number)} engines"
 
 
-def _numbers(totals: Sequence[Row]) -> list[dict[str, str]]:
+def _numbers(totals: Sequence[Row], absent: int) -> list[dict[str, str]]:
     """The day's key numbers: what it is, its value, and a remark."""
     if not totals:
         return []
@@ -130,6 +136,7 @@ def _numbers(totals: Sequence[Row]) -> list[dict[str, str]]:
             else []
         ),
         _number("Cannot be told", _engines(whole["engines_not_told"]), "whose inputs do not show it"),
+        *([_number("Not seen", _engines(absent), "what is lacking is said below")] if absent else []),
     ]
 
 

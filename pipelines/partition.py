@@ -2,6 +2,7 @@
 
     days/<table>/day=2026-11-27/engine=chat-0/data.parquet
     days/_done/day=2026-11-27/engine=chat-0.json               written first without tables, and last with them
+    days/_lacking/day=2026-11-27/engine=chat-0.json            what of its files is missing or cannot be read, where anything is
 
 A day whose manifest has no tables is one that is being made, or was when its process was killed: its files are whole, but some
 may be of the analysis before. The manifest has no time of day in it: the same inputs and the same code give the same bytes.
@@ -102,6 +103,26 @@ def manifests(store: Store, day: date) -> dict[str, Manifest]:
 def finished(store: Store, day: date) -> dict[str, Manifest]:
     """The same for what is finished of the day."""
     return {engine: manifest for engine, manifest in manifests(store, day).items() if manifest.tables}
+
+
+def keep_lacks(store: Store, day: date, lacks: Mapping[str, str]) -> None:
+    """Keep in a sentence what was lacking of these engines that day; an empty one where nothing is."""
+    for engine, told in kept_lacks(store, day).items():
+        if not lacks.get(engine, told):
+            store.delete(_lack_name(engine, day))
+    for engine, told in lacks.items():
+        if told:
+            store.put_bytes(_lack_name(engine, day), json.dumps(told).encode())
+
+
+def kept_lacks(store: Store, day: date) -> dict[str, str]:
+    """Engines of which something was lacking when their day was last looked at, and what, sorted."""
+    names = store.names(f"days/_lacking/day={day.isoformat()}/engine=*.json")
+    return {unquote(Path(name).stem.removeprefix("engine=")): json.loads(store.read(name) or b'""') for name in names}
+
+
+def _lack_name(engine: str, day: date) -> str:
+    return f"days/_lacking/day={day.isoformat()}/engine={quote(engine, safe='')}.json"
 
 
 def days(store: Store) -> list[date]:

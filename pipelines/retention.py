@@ -18,6 +18,9 @@ def drop_old(config: Config, today: date) -> list[date]:
         # fetched/ and fleet/ have the day in one place; the manifests go last, so that a job killed here drops the rest next time
         for name in sorted(names, key=lambda each: (each.startswith("days/_done/"), each)):
             store.delete(name)
+    for name in store.names("days/_lacking/day=*/engine=*.json"):  # of a day of which no engine had anything
+        if keep is not None and name.split("/")[2].removeprefix("day=") < (today - timedelta(days=keep)).isoformat():
+            store.delete(name)
     if dropped:
         _drop_unused(config)
     return dropped

@@ -8,7 +8,7 @@ import json
 import shutil
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import catalog, cli, cli_daily, daily, day_inputs, fleet_day, retention
+from pipelines import catalog, cli, cli_daily, daily, day_inputs, fleet_day, fleet_report, retention
 from pipelines.checks import DAY_CHECKS
 from pipelines.config import Config, load
 from pipelines.contents import Contents
@@ -441,6 +441,27 @@ def test_an_engine_without_input_is_an_alert_of_its_group_that_says_what_was_loo
     ]
     assert cli.main(call) == 0
     assert cli.main([*call, "--fail-on", "alert", "--engine", "chat"]) == 0, "what was not asked for is not missed"
+
+
+def test_the_fleets_page_names_engines_without_input_until_it_comes(tmp_path):
+    config = configured(tmp_path, ("chat", "silent", "broken"))
+    scrapes(tmp_path / f"chat/{SECOND}/m.json", at("2026-11-27 10:00"), 21)
+    write(tmp_path / f"broken/{SECOND}/vllm.log", []).write_bytes(GARBAGE)
+
+    def said() -> str:
+        cli_daily.run(config, config.fleet(), [SECOND])
+        return (config.store.read(fleet_report.name_of(SECOND)) or b"").decode()
+
+    page = said()
+    assert "of 2 more nothing was seen" in page.replace("\N{NO-BREAK SPACE}", " ")
+    assert "<strong>silent</strong>: no file matches silent/logs/*" in page
+    assert "<strong>broken</strong>: its one file cannot be read: vllm.log: " in page
+    scrapes(tmp_path / f"silent/{SECOND}/m.json", at("2026-11-27 10:00"), 21)
+    page = said()
+    assert "of 1 more nothing was seen" in page.replace("\N{NO-BREAK SPACE}", " ")
+    assert "<strong>silent</strong>: no file" not in page
+    retention.drop_old(replace(config, lake=replace(config.lake, retention_days=1)), SECOND + timedelta(days=9))
+    assert config.store.names("**/day=*/**/*") == []
 
 
 def fleet(root: Path, retired: str = "[]") -> Config:

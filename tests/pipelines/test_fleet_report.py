@@ -55,6 +55,16 @@ def test_an_engine_whose_waste_has_no_gpu_time_is_among_those_that_waste(fleet):
     assert "Nothing was wasted" not in said
 
 
+def test_engines_of_which_nothing_was_seen_are_named_with_what_is_lacking(fleet):
+    fleet.given("fleet.engine_days", "day  run  engine  verdict  severity\n2026-01-01  chat-0  0  preemption  60")
+    fleet.rows("fleet.totals")
+    said = fleet_report.page(fleet.con, DAY, [("search, alert", "no file matches logs/*")], 2)
+    assert "1 of 1 engine was under pressure; of 2 more nothing was seen." in said.replace("\N{NO-BREAK SPACE}", " ")
+    assert "<strong>search, alert</strong>: no file matches logs/*." in said
+    assert "For none: each engine" not in said
+    assert "For none: each engine" in page(fleet)
+
+
 def test_a_name_is_text_and_the_page_has_no_script(fleet):
     fleet.given(
         "fleet.engine_days",
