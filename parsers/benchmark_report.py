@@ -7,8 +7,9 @@
               observability: {components: [{component_label: vllm-svc-0, time_series:
                 {kv_cache_usage: {series: [{ts: …, mean: 35.2}]}}}]}}
 
-It becomes a row of `bench_runs`, with every number of the client's view by its path. The series of its components become
-`metric_samples` under the names that vLLM and DCGM have for them. There is nothing of single requests in it.
+It becomes a row of `bench_runs`, with every number of the client's view by its path, and the most that its engines say
+of their load (`engine.waiting_requests.max`). The series of its components become `metric_samples` under the names that vLLM and
+DCGM have for them: each point is the mean of minutes, and the most is higher. There is nothing of single requests in it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import yaml
 
 from parsers import Format
-from parsers.bench_rows import numbers_in, of, real, text, whole
+from parsers.bench_rows import numbers_of, of, real, text, whole
 from parsers.json_text import read_text
 from parsers.source import Account, InputError, Sink, Source
 from parsers.unix_time import in_utc
@@ -39,6 +40,13 @@ SERIES = {
     "gpu_utilization": ("DCGM_FI_DEV_GPU_UTIL", 1.0),
     "power_consumption": ("DCGM_FI_DEV_POWER_USAGE", 1.0),
     "gpu_power": ("DCGM_FI_DEV_POWER_USAGE", 1.0),
+}
+
+# Aggregate of an engine's load -> the names it has had.
+LOADS = {
+    "kv_cache_usage": ("kv_cache_usage",),
+    "running_requests": ("running_requests", "num_requests_running"),
+    "waiting_requests": ("waiting_requests", "num_requests_waiting"),
 }
 
 
@@ -90,7 +98,7 @@ def _read(report: Any, run_index: int, name: str, sink: Sink) -> None:
         "request_rate": real(of(load, "rate_qps")),
         "max_concurrency": whole(of(load, "concurrency")),
         "has_details": False,
-        "aggregates": numbers_in(aggregate),
+        "aggregates": json.dumps(numbers_of(aggregate) | _most(report)),
     }
     sink.write_rows("bench_runs", [run])
     sink.write_rows("metric_samples", [{"source": name, **sample} for sample in _samples(report)])
@@ -100,6 +108,22 @@ def _model(stack: object) -> str | None:
     """The model of the first component that names one."""
     models = (of(each, "standardized", "model", "name") for each in (stack if isinstance(stack, list) else ()))
     return next((model for model in models if isinstance(model, str)), None)
+
+
+def _most(report: Any) -> dict[str, float]:
+    """The highest of each quantity of load that any engine reached. A router has a queue too, and no KV cache."""
+    components = of(report, "results", "observability", "components")
+    loads = [of(component, "aggregate") for component in (components if isinstance(components, list) else ())]
+    most: dict[str, float] = {}
+    for load in loads:
+        if of(load, "kv_cache_usage") is None:
+            continue
+        for name, names in LOADS.items():
+            peaks = [peak for each in names if (peak := real(of(load, each, "max"))) is not None]
+            if peaks:
+                key = f"engine.{name}.max"
+                most[key] = max(most.get(key, peaks[0]), *peaks)
+    return most
 
 
 def _samples(report: Any) -> Iterator[dict[str, object]]:

@@ -286,13 +286,25 @@ unseen as (
         and names.engine not in (select findings.engine from findings where findings.matters and findings.engine is not null)
 ),
 
+-- the most that a benchmark's report tells of its engine's load, at a time that it does not say
+reported as (
+    select
+        max(kv_usage_ratio) as kv_usage_ratio,
+        max(most_running) as most_running,
+        max(most_waiting) as most_waiting,
+    from core.client_sums
+    where (most_running is not null or most_waiting is not null) and (select count(*) from core.engines) <= 1
+),
+
 -- of an engine whose load no input shows, what others tell all the same: too little for a verdict, or none at all
 heard as (
     select
         engines.engine,
         case
             when waits.longest_s < 0.1 then format('none of {} requests waited a tenth of a second before it first ran', spoken_count(waits.requests))
-            else format('{} requests waited {} at most before they first ran', spoken_count(waits.requests), spoken_duration(waits.longest_s))
+            when waits.requests > 0
+                then format('{} requests waited {} at most before they first ran', spoken_count(waits.requests), spoken_duration(waits.longest_s))
+            else format('up to {} requests waited at once, for how long is not told', spoken_count(reported.most_waiting))
         end as waited,
         case
             when counted.count_best > 0 then format('{} preemption(s) told by {}', spoken_count(counted.count_best), counted.told_by)
@@ -300,6 +312,7 @@ heard as (
             when pauses.answers > 0 then format('{} answer(s) paused as preemption makes them pause', spoken_count(pauses.answers))
         end as interrupted,
     from (select engine from engines union select engine from unseen) as engines
+    cross join reported
     left join marts.preemptions as counted using (engine)
     left join (
         select engine, count(queue_s) as requests, max(queue_s) as longest_s from core.requests group by engine having count(queue_s) > 0
@@ -372,7 +385,18 @@ blind as (
         case
             when unrelated.runs > 0 then unrelated.evidence
             when engines.samples = 0
-                then sentences(list_append(unjudged.evidence, format('Of the engine, its KV usage alone was seen: at most {:.0f} %.', 100 * engines.max_kv_usage_ratio)))
+                then sentences(list_append(
+                    unjudged.evidence,
+                    coalesce(
+                        format(
+                            'Of the engine''s load the benchmark''s report tells the most: {} requests running, {} waiting{}.',
+                            spoken_count(reported.most_running),
+                            spoken_count(reported.most_waiting),
+                            coalesce(format(', {:.0f} % of the KV cache used', 100 * greatest(engines.max_kv_usage_ratio, reported.kv_usage_ratio)), '')
+                        ),
+                        format('Of the engine, its KV usage alone was seen: at most {:.0f} %.', 100 * engines.max_kv_usage_ratio)
+                    )
+                ))
             else []
         end as evidence,
         []::varchar[] as evidence_against,
@@ -396,6 +420,7 @@ blind as (
         select engine, (select case when count(distinct engine_kind) = 1 then any_value(engine_kind) end from core.client_sums) as engine_kind, 0 as samples from unseen
     ) as engines
     cross join unjudged
+    cross join reported
     left join unrelated on true
     left join worked using (engine)
     left join heard using (engine)

@@ -25,6 +25,8 @@
 -- column: kv_usage_ratio      | Highest KV usage it reports; NULL where never exported.
 -- column: preemptions         | Preemptions or retractions it reports.
 -- column: waiting             | Requests waiting, on average.
+-- column: most_running        | Most requests that ran at once.
+-- column: most_waiting        | Most requests that waited at once.
 -- column: offered_rate        | Requests per second it meant to send.
 -- column: sent_rate           | Requests per second it did send.
 -- column: engine_kind         | Engine in whose words it sums up what the server exports; NULL where in nobody's.
@@ -103,6 +105,8 @@ select
     max(value) filter (where quantity = 'kv_usage_ratio' and not is_unexported) as kv_usage_ratio,
     max(value) filter (where quantity = 'preemptions' and not is_unexported) as preemptions,
     max(value) filter (where quantity = 'waiting') as waiting,
+    max(value) filter (where quantity = 'most_running') as most_running,
+    max(value) filter (where quantity = 'most_waiting') as most_waiting,
     max(value) filter (where quantity = 'offered_rate') as offered_rate,
     max(value) filter (where quantity = 'sent_rate') as sent_rate,
     case when count(distinct engine_kind) = 1 then any_value(engine_kind) end as engine_kind,

@@ -22,6 +22,9 @@ from (values
     ('latency.inter_token_latency.p50', 'itl_p50_s', 1.0, 2),
     ('throughput.output_token_rate.mean', 'output_tokens_per_s', 1.0, 2),
     ('throughput.request_rate.mean', 'requests_per_s', 1.0, 2),
+    ('engine.kv_cache_usage.max', 'kv_usage_ratio', 0.01, 1),
+    ('engine.running_requests.max', 'most_running', 1.0, 1),
+    ('engine.waiting_requests.max', 'most_waiting', 1.0, 1),
     -- GuideLLM
     ('time_to_first_token_ms.successful.median', 'ttft_p50_s', 0.001, 1),
     ('time_to_first_token_ms.successful.percentiles.p99', 'ttft_p99_s', 0.001, 1),

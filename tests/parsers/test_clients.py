@@ -290,6 +290,32 @@ def test_a_benchmark_report_gives_its_run_and_its_series():
     ]
 
 
+def test_a_benchmark_report_gives_the_most_of_its_engines_load(tmp_path):
+    """Of two engines the higher; a router, which has no KV cache, queues for others."""
+    loads = [
+        {"kv_cache_usage": {"max": 92.1, "mean": 42.5}, "running_requests": {"max": 62}, "waiting_requests": {"max": 25}},
+        {"kv_cache_usage": {"max": 80.0}, "num_requests_running": {"max": 70}, "waiting_requests": {"mean": 3}},
+        {"running_requests": {"max": 400}, "waiting_requests": {"max": 300}},
+    ]
+    report = {
+        "version": "0.2.1",
+        "run": {},
+        "results": {
+            "request_performance": {"aggregate": {"requests": {"total": 5}}},
+            "observability": {"components": [{"component_label": str(i), "aggregate": load} for i, load in enumerate(loads)]},
+        },
+    }
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    _, result = read_any(tmp_path / "report.json")
+    [[aggregates]] = result.table("bench_runs", "aggregates")
+    assert json.loads(aggregates) == {
+        "requests.total": 5,
+        "engine.kv_cache_usage.max": 92.1,
+        "engine.running_requests.max": 70,
+        "engine.waiting_requests.max": 25,
+    }
+
+
 @real
 @pytest.mark.parametrize("folder", sorted(SHARED.glob("reallogs/vllm_timeseries/*")), ids=lambda folder: folder.name)
 def test_each_line_of_a_recorded_time_series_is_a_row(folder):

@@ -242,7 +242,6 @@ def test_waits_are_shared_out_over_their_causes_by_who_waited(sql):
     )
 
 
-
 def test_where_no_sample_shows_a_queue_its_time_is_the_union_of_the_waits_that_spans_tell(alone):
     """Of overlapping waits one reaches beyond the next; who did not wait adds nothing. Engine 1 was sampled, and showed none."""
     alone.given(

@@ -174,6 +174,23 @@ def test_a_queue_is_as_bad_as_its_requests_waited(sql):
     assert finding(sql, "queue_unknown", seconds=5, mean_waiting=3, mean_running=9)["severity"] == 19.7
 
 
+@pytest.mark.parametrize(
+    ("seconds", "waited", "severity"),
+    [
+        # answers of 30 s that ended within a queue of 14 s had come before it: 28 waiting beside 252 are told by what was seen
+        (14, {"queued_s": 0, "queued_requests": 10, "e2e_s": 300}, 23.8),
+        (14, {"queued_s": 100, "queued_requests": 10, "e2e_s": 300}, 57.7),
+        # within one of a minute they are of it, and so they are by their own records
+        (60, {"queued_s": 0, "queued_requests": 10, "e2e_s": 300}, 0.0),
+        (14, {"queued_s": 0, "queued_requests": 10, "e2e_s": 300, "is_wait_recorded": "true"}, 0.0),
+    ],
+)
+def test_who_ended_in_a_short_queue_does_not_speak_for_who_waited_in_it(sql, seconds, waited, severity):
+    row = finding(sql, "queue_max_num_seqs", seconds=seconds, mean_waiting=28, mean_running=252, max_kv_usage_ratio=0.5, **waited)
+    assert row["severity"] == severity
+    assert any("had mostly come before it" in each for each in row["evidence_against"]) == (severity > 0)
+
+
 def test_a_queue_that_one_sample_alone_shows_is_a_state_and_no_duration(sql):
     """A quarter of those in the house: half of the worst it can be, half as sure, and no word of a time or a count of waits."""
     row = finding(
@@ -220,7 +237,7 @@ WAITED = {"seconds": 5, "mean_waiting": 3, "mean_running": 9, "max_waiting": 4, 
         ("queue_kv_capacity", "vllm", {"preemptions": 0}, "No preemption was counted"),
         ("queue_unknown", "sglang", {"max_kv_usage_ratio": 0.89}, "this engine admits by what a request may still generate"),
         ("queue_unknown", "tensorrt_llm", {"max_kv_usage_ratio": 0.89}, "this engine admits by what a request may still"),
-        ("queue_unknown", "vllm", {}, "Up to 4 requests waited; 10 ran at most."),
+        ("queue_unknown", "vllm", {}, "Up to 4 requests were seen waiting, and 10 running."),
         ("queue_unknown", "vllm", {"queued_s": 30, "queued_requests": 12, "e2e_s": 120}, "had waited 2.50 s each before"),
         ("queue_unknown", "vllm", {"queued_s": 30, "queued_requests": 12, "e2e_s": 120}, "25 % of their whole latency"),
         ("queue_unknown", "vllm", {"mean_kv_usage_ratio": 0.6, "max_kv_usage_ratio": 0.8}, "60 % on average, 80 % at most"),
@@ -537,8 +554,14 @@ def restored(sql, *, counted="39  39  78  kv_events", by="kv_events"):
     """An engine of which KV events alone were kept."""
     sql.given("core.engines", "engine  engine_kind  engine_generation\n0  vllm  v1")
     sql.given("marts.preemptions", f"engine  count_low  count_best  count_high  method\n0  {counted}")
-    sql.given("core.blocks_stored_again", "engine  kind  stored_at  blocks_again\n0  resume  12:00:05  3\n0  resume  12:00:50  4\n0  refill  12:01:00  9")
-    sql.given("staging.kv_events", "engine  event  block_size  group_idx\n0  stored  20000  0\n0  stored  20000  -\n0  stored  9000  1\n0  removed  9000  0")
+    sql.given(
+        "core.blocks_stored_again",
+        "engine  kind  stored_at  blocks_again\n0  resume  12:00:05  3\n0  resume  12:00:50  4\n0  refill  12:01:00  9",
+    )
+    sql.given(
+        "staging.kv_events",
+        "engine  event  block_size  group_idx\n0  stored  20000  0\n0  stored  20000  -\n0  stored  9000  1\n0  removed  9000  0",
+    )
     wasted(sql, f"preemption_recompute  3000  4000  5000  -  {by}  KV events")
 
 
@@ -553,9 +576,14 @@ def test_preemptions_that_kv_events_tell_are_a_finding_without_any_load(sql):
         """
     )
     [row] = sql.rows("advice.findings").dicts()
-    assert row["summary"] == "39 preemptions are told by KV events: running requests lost their KV blocks; how the load was, no input shows."
+    assert (
+        row["summary"]
+        == "39 preemptions are told by KV events: running requests lost their KV blocks; how the load was, no input shows."
+    )
     assert "4,000 tokens were processed again (between 3,000 and 5,000); all blocks that were stored hold 40,000." in said(row)
-    assert row["evidence_against"] == ["Who finds all full blocks again stores none, and is not seen: there may have been up to 78."]
+    assert row["evidence_against"] == [
+        "Who finds all full blocks again stores none, and is not seen: there may have been up to 78."
+    ]
     assert not [sentence for sentence in row["missing"] if "kv-events" in sentence]
     requests = "\n".join(["engine  request_key  has_client", *(f"0  {number}  true" for number in range(50))])
     sql.given("core.requests", requests)
@@ -575,7 +603,8 @@ def test_pauses_that_peers_did_not_make_are_a_finding_without_any_load(sql):
     """One answer of four paused twice; a pause of all streams is none."""
     sql.given("core.requests", "\n".join(["engine  request_key  has_client", *(f"0  {number}  true" for number in range(4))]))
     stalls = "engine  cause  source_file  run_index  request_index  started_at  duration_s\n"
-    stalls += "0  preemption  a.json  0  1  12:00:05  1.5\n0  preemption  a.json  0  1  12:00:09  0.5\n0  engine_pause  a.json  0  2  12:00:30  9"
+    stalls += "0  preemption  a.json  0  1  12:00:05  1.5\n0  preemption  a.json  0  1  12:00:09  0.5\n"
+    stalls += "0  engine_pause  a.json  0  2  12:00:30  9"
     sql.given("marts.stalls", stalls)
     assert (
         sql.rows("advice.findings")
@@ -597,7 +626,7 @@ def waits(sql, *seconds):
 
 
 def test_waits_that_records_tell_are_a_queue_whose_cause_is_not_known(sql):
-    """A second of four each, on average: 63 % felt, times the root of a quarter; one with no record of its wait is not counted."""
+    """A second of four each, on average: 63 % felt, times the root of a quarter; whose wait is not known does not count."""
     waits(sql, 0.05, 1.95, "-")
     assert (
         sql.rows("advice.findings")
@@ -607,7 +636,9 @@ def test_waits_that_records_tell_are_a_queue_whose_cause_is_not_known(sql):
         """
     )
     [row] = sql.rows("advice.findings").dicts()
-    assert row["summary"] == "Requests waited 2.0 s in all before they first ran (2 seen), 1.9 s at most; for what, no input tells."
+    assert (
+        row["summary"] == "Requests waited 2.0 s in all before they first ran (2 seen), 1.9 s at most; for what, no input tells."
+    )
     assert row["evidence"] == [
         "They waited 1.00 s each on average, 25 % of their whole latency.",
         "1 of them waited a tenth of a second or more.",

@@ -192,6 +192,19 @@ def test_a_report_whose_kv_usage_is_zero_in_every_stage_never_had_it(sql):
     )
 
 
+def test_what_a_report_says_is_the_most_of_its_engines_load_has_columns_in_our_unit(sql):
+    most = '{"engine.kv_cache_usage.max": 92.5, "engine.running_requests.max": 62, "engine.waiting_requests.max": 25}'
+    sql.given("client_runs", f"source  run_index  client  aggregates\nr.yaml  0  tool  {most}\ns.yaml  0  tool  -")
+    assert (
+        sql.rows("core.client_sums")
+        == """
+        source  kv_usage_ratio  most_running  most_waiting  waiting
+        r.yaml  0.925           62            25            -
+        s.yaml  -               -             -             -
+        """
+    )
+
+
 def test_a_report_that_shows_a_pool_in_use_is_believed_when_it_counts_no_preemption(sql):
     sql.given(
         "client_runs",
@@ -268,9 +281,6 @@ def test_tables_without_an_engines_own_words_are_taken_for_the_common_one(sql):
     assert sql.rows("marts.preemptions").dicts() == []
     (blind,) = sql.rows("advice.verdicts").dicts()
     assert "vllm:num_preemptions_total" in blind["missing"][0]
-
-
-# the knee, the limit and what to add, which are Python
 
 
 def level(at: float, useful: float, tail_s: float, preempted: float | tuple[float, float] | None = 0.0, **more: object) -> Level:

@@ -342,6 +342,90 @@ def test_a_pool_seen_without_who_ran_in_it_is_no_idle_engine(together):
     assert row["evidence"][-1] == "Of the engine, its KV usage alone was seen: at most 50 %."
 
 
+@pytest.mark.parametrize(
+    ("engines", "usage", "told"),
+    [
+        (
+            "0",
+            0.92,
+            "62 requests running, 25 waiting, 92 % of the KV cache used.",
+        ),
+        (
+            "0",
+            "-",
+            "62 requests running, 25 waiting, 50 % of the KV cache used.",
+        ),
+        ("0  1", 0.92, "its KV usage alone was seen: at most 50 %."),  # of which of two it is, nobody knows
+    ],
+)
+def test_the_most_is_what_a_report_says_and_not_the_highest_mean(together, engines, usage, told):
+    results(together, "a")
+    together.given("core.engines", "\n".join(["engine", *engines.split()]))
+    together.given(
+        "core.client_sums", f"source  run_index  most_running  most_waiting  kv_usage_ratio\nr0.json  0  62  25  {usage}"
+    )
+    row = next(row for row in together.rows("advice.verdicts").dicts() if row["engine"] == "0")
+    assert row["evidence"][-1].endswith(told)
+    assert ("up to 25 requests waited at once, for how long is not told; whether anybody" in row["summary"]) == (engines == "0")
+
+
+@pytest.mark.parametrize(
+    ("preemptions", "waits", "pauses", "told"),
+    [
+        ("-", [], 0, "whether anything waited or was interrupted cannot be told."),
+        (
+            "-",
+            [0.01, 0.09],
+            0,
+            "none of 2 requests waited a tenth of a second before it first ran; whether anybody was interrupted cannot be told.",
+        ),
+        (
+            "-",
+            [0.01, 0.2],
+            0,
+            "2 requests waited 0.2 s at most before they first ran; whether anybody was interrupted cannot be told.",
+        ),
+        (0, [], 0, "no preemption shows (KV events); whether anything waited cannot be told."),
+        (3, [0.01], 2, "none of 1 requests waited a tenth of a second before it first ran; 3 preemption(s) told by KV events."),
+        ("-", [], 2, "2 answer(s) paused as preemption makes them pause; whether anything waited cannot be told."),
+    ],
+)
+def test_what_cannot_be_told_of_an_unseen_load_leaves_out_what_others_tell(alone, preemptions, waits, pauses, told):
+    """Also where it is too little to be a finding that matters; an input that was given is not wished for."""
+    alone.given("core.engines", "engine  engine_kind\n0  vllm")
+    alone.given("core.unjudged_inputs", "reason  sources  names  lines\nsays_nothing  1  x.jsonl  7")
+    alone.given("marts.preemptions", f"engine  count_best  told_by\n0  {preemptions}  KV events")
+    alone.given("core.requests", "\n".join(["engine  queue_s", "0  -", *(f"0  {wait}" for wait in waits)]))
+    alone.given(
+        "marts.stalls",
+        "\n".join(["engine  cause  request_index", "0  unknown  9", *(f"0  preemption  {i}" for i in range(pauses))]),
+    )
+    alone.given("core.recompute_kv_events", "engine" if preemptions == "-" else "engine\n0")
+    [row] = alone.rows("advice.verdicts").dicts()
+    assert row["summary"] == f"No input shows the engine's load: {told}"
+    assert ["kv-events" in sentence for sentence in row["missing"]].count(True) == (preemptions == "-")
+    assert ["iteration" in sentence for sentence in row["missing"]].count(True) == 1
+    alone.given("core.recompute_iteration_lines", "engine\n0")
+    [row] = alone.rows("advice.verdicts").dicts()
+    assert not [sentence for sentence in row["missing"] if "iteration" in sentence]
+
+
+@pytest.mark.parametrize("verdict", ["preemption", "queue_unknown"])
+def test_what_is_told_of_an_unseen_load_is_the_verdict_alone(alone, verdict):
+    alone.given("core.engines", "engine  engine_kind\n0  vllm")
+    alone.given("core.unjudged_inputs", "reason  sources  names  lines\nsays_nothing  1  x.jsonl  7")
+    found(alone, f"{verdict} 0 60 30")
+    assert [row["verdict"] for row in alone.rows("advice.verdicts").dicts()] == [verdict]
+
+
+def test_a_full_pool_in_a_log_is_no_suspicion_beside_preemptions_that_are_told(alone):
+    alone.given("core.engines", "engine  engine_kind  engine_generation\n0  vllm  v1")
+    sampled(alone, origin="log", usage=0.95)
+    assert primary(alone) == "insufficient_evidence"
+    found(alone, "preemption 0 60 30")
+    assert "insufficient_evidence" not in [row["verdict"] for row in alone.rows("advice.verdicts").dicts()]
+
+
 def test_results_of_several_models_are_no_one_run(together):
     """What one of them shows is no headline of all; with an engine among the inputs they are what was sent to it."""
     results(together, "a", "b")
