@@ -292,10 +292,10 @@ def fleet_page(tmp_path, fleet) -> Path:
     fleet.given(
         "fleet.engine_days",
         """
-        day         run                             engine  verdict     severity  wasted_gpu_seconds_best
-        2026-01-01  gateway-00.eu-west.example:800  0       preemption  80        12345
-        2026-01-01  gateway-01.eu-west.example:800  0       healthy     0         0
-        """,
+        day         run                             engine  verdict             severity  wasted_gpu_seconds_low  wasted_gpu_seconds_best  wasted_gpu_seconds_high  recomputed_tokens_best  recompute_share_best  preemptions_best  pressure_hours
+        2026-01-01  gateway-00.eu-west.example:800  0       queue_token_budget  80        11000                   12345                    15000                    123456789               0.123                 12345             23.5
+        2026-01-01  gateway-01.eu-west.example:800  0       healthy             0         0                       0                        0                        -                       -                     -                 -
+        """,  # noqa: E501 - a table
     )
     fleet.rows("fleet.totals")
     fleet.con.execute(
@@ -325,6 +325,12 @@ def test_the_pages_without_charts_fit_a_phone_and_read_well_to_machines(show, re
     assert (
         shown.ask("axe.run().then(result => result.violations.map(v => v.id + ': ' + v.nodes.map(n => n.html).join(' ')))") == []
     )
+
+
+def test_no_table_of_the_fleets_page_goes_beyond_a_screen(show, fleet_page):
+    shown = show(fleet_page, width=1400)
+    wide = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"
+    assert shown.ask(wide) == []
 
 
 @pytest.fixture(scope="module")
