@@ -102,7 +102,11 @@ def _add_analyze(commands: argparse._SubParsersAction) -> None:
     )
     analyze.add_argument("--no-report", action="store_true", help="draw nothing: only the tables and summary.json")
     analyze.add_argument("--fresh", action="store_true", help="make it anew, also where a result of the same inputs is there")
-    analyze.add_argument("--anonymize", action="store_true", help="hide names, ids, hosts and paths in what is to be shown")
+    analyze.add_argument(
+        "--anonymize",
+        action="store_true",
+        help="hide names, ids, hosts and paths in what is to be shown; summary.json, database and tables keep them",
+    )
     analyze.add_argument("--name", type=_name, help="name of the run; the first input's where not given")
 
 

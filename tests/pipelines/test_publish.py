@@ -89,6 +89,7 @@ def test_what_is_made_to_be_shown_can_hide_names(analyzed, tmp_path):
     for name in (publish.REPORT, publish.TICKET):
         assert "secret-project" not in (result.out / name).read_text()
     assert "preempt" in (result.out / publish.TICKET).read_text().lower()
+    assert "secret-project" in (result.out / publish.SUMMARY).read_text(), "data keeps them, as README and --help say"
 
 
 def test_two_analyses_of_the_same_input_are_the_same_to_the_byte(analyzed, tmp_path):
