@@ -7,6 +7,7 @@ This is the registry. A format is one module with a `FORMAT`; it is named in `FO
 from __future__ import annotations
 
 import codecs
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ FORMAT_MODULES = (
     "parsers.nvidia_smi",
     "parsers.recording_journal",
 )
+# what `vllm bench serve`, SGLang's bench_serving and their kin print at the end
+_CONSOLE = re.compile(rb"^={5,} [A-Za-z ]*Benchmark Result ={5,}\s*$|^Namespace\(subparser='bench'", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def detect(source: Source) -> Format:
     head = source.head()
     if chosen := surest(head):
         return chosen
-    raise UnrecognisedFormat(f"{source.name}: {_likeness(head)}; `kvpressure formats` lists what is read")
+    raise UnrecognisedFormat(f"{source.name}: {console_of(head) or _likeness(head)}; `kvpressure formats` lists what is read")
 
 
 def surest(head: bytes) -> Format | None:
@@ -150,6 +153,16 @@ def _parse_wrapped(
     rest = max(lines - whole.lines, 0)  # parts of lines and of documents, replays, and what other programs wrote
     whole.lines, whole.ignored = whole.lines + rest, whole.ignored + rest
     return used.most_common(1)[0][0], whole
+
+
+def console_of(head: bytes) -> str | None:
+    """What a file is and what to keep instead, where it is what a benchmark printed on the console; None where it is not."""
+    if not _CONSOLE.search(head):
+        return None
+    return (
+        "what a benchmark printed on the console, rounded sums without a request's times; give the file that "
+        "--save-result --save-detailed (vLLM) or --output-file --output-details (SGLang) writes"
+    )
 
 
 def _likeness(head: bytes) -> str:

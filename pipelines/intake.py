@@ -212,6 +212,8 @@ def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:  # n
 
 
 def _parsed(source: Source, chosen: Format, account: Account) -> Outcome:
+    if console := _console(source, account):
+        return Outcome(source, error=_one_line(f"{source.name}: {console}"), is_other=True)
     error = account.error
     if error and account.used:
         error = f"{error}; what was read of it is used"
@@ -220,6 +222,11 @@ def _parsed(source: Source, chosen: Format, account: Account) -> Outcome:
         what = f"{nothing} of load, cache or requests; was it cut, or the log level raised?"
         error = f"{source.name}: {chosen.title}, but {what}"
     return Outcome(source, chosen, account, _one_line(error) if error else None)
+
+
+def _console(source: Source, account: Account) -> str | None:
+    """What a file is of which a line or two looked like a log's, where it is what a benchmark printed."""
+    return parsers.console_of(source.head()) if account.used == 0 and account.error is None else None
 
 
 def _files(path: Path) -> Iterator[tuple[Path, str]]:

@@ -122,6 +122,10 @@ def test_a_file_that_is_gone_or_a_folder_is_an_input_error(tmp_path):
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", r"a PNG picture"),
         (b"PK\x03\x04\0\0\0", r"binary"),
         (b'{"id": "cmpl-1"}', r"JSON, but not a result"),
+        (
+            b"Starting\n============ Serving Benchmark Result ============\nMean TTFT (ms): 9\n",
+            r"what a benchmark printed on .*detailed",
+        ),
         (b"Dear colleague,\nplease find attached\n", r"no line of an engine log, metric or result"),
     ],
 )

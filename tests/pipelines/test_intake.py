@@ -229,6 +229,16 @@ def test_of_a_file_cut_inside_its_compression_the_whole_lines_before_the_cut_are
     assert (row["lines_used"], row["error"]) == (told.account.used, told.error)
 
 
+def test_what_a_benchmark_printed_is_no_log_although_a_line_of_it_looks_like_one(tmp_path):
+    told = "(MainProcess pid=1) INFO 11-30 04:14:04 [utils.py:88] Sampling input_len from [35, 324]\n"
+    (tmp_path / "bench.out").write_text(f"{told}============ Serving Benchmark Result ============\nMean TTFT (ms): 9\n")
+    (tmp_path / "server.log").write_text(told)
+    printed, log = intake.read([tmp_path], Lake.of(tmp_path / "lake")).outcomes
+    assert printed.is_other
+    assert "--save-result --save-detailed" in (printed.error or "")
+    assert not log.is_other
+
+
 # the raw tables
 
 
