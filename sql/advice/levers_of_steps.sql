@@ -17,8 +17,14 @@
 
 -- more at once: all that were in the house, as far as the pool holds them; one doubling where no input tells the pool's need
 with slots as (
-    select *, ceil(max_running + max_waiting)::bigint as wanted,
-    from advice.lever_facts
+    select
+        facts.*,
+        ceil(facts.max_running + facts.max_waiting)::bigint as wanted,
+        -- what samples far apart do not show: more may have come and gone between two of them
+        if(samples.step_s >= 5, format('; more may have been there between the samples, {:.0f} s apart', samples.step_s), '') as unseen,
+        format('The {} seen in the house at most', wanted) as seen,
+    from advice.lever_facts as facts
+    left join (select engine, median(scrape_s) as step_s from core.engine_states group by engine) as samples using (engine)
     where verdict = 'queue_max_num_seqs' and max_num_seqs is not null
 ),
 
@@ -32,12 +38,14 @@ more_sequences as (
         [
             case
                 when fits_95 >= wanted then format(
-                    'All {} that were in the house at most run at once; the pool allows up to {}.', wanted, fits_95
+                    '{} run at once{}; the pool allows up to {}{}.',
+                    seen, unseen, if(method = 'usage', 'about ', ''), fits_95
                 )
                 when fits_95 is not null then format('{} run at once: as many as the pool allows.', fits_95)
                 else format(
-                    '{} run at once; whether the pool has room for them cannot be told without its size and the lengths of sequences.',
-                    case when wanted > 2 * max_num_seqs then 'Twice as many' else format('All {} that were in the house at most', wanted) end
+                    '{} run at once{}; whether the pool has room for them cannot be told without its size and the lengths of sequences.',
+                    if(wanted > 2 * max_num_seqs, 'Twice as many', seen),
+                    if(wanted > 2 * max_num_seqs, '', unseen)
                 )
             end,
         ] as effects,

@@ -214,8 +214,11 @@ healthy as (
             when window_s = 0 then 'At the one instant seen, the engine was idle.'
             when max_running > 0
                 then format(
-                    'No pressure for {}: nothing waited long{}.',
-                    spoken_duration(window_s), if(preemptions.count_best is null, '', ', nobody was interrupted')
+                    'No pressure for {}: {}{}.',
+                    spoken_duration(window_s),
+                    -- a queue that is a remark, or too little for one
+                    if(max_waiting > 0, 'few waited, or not for long', 'nothing waited long'),
+                    if(preemptions.count_best is null, '', ', nobody was interrupted')
                 )
             else format('Idle for {}.', spoken_duration(window_s))
         end as summary,
