@@ -20,7 +20,7 @@ from typing import Any, Self
 import duckdb
 
 import parsers
-from pipelines.charts import language
+from pipelines.charts import language, latencies
 from pipelines.charts.language import PREEMPTION, QUEUEING, WORK, Tone, between, count, duration, percent
 from pipelines.duck import literal
 from pipelines.intake import Intake
@@ -86,6 +86,7 @@ def text(
             ("", list(_curves(result, hardest, is_fleet=is_fleet, colour=colour))),
             ("Work done twice", list(_waste(result))),
             ("Who paid", list(_victims(result, is_named=not anonymize))),
+            ("As the client measured", list(_latencies(result))),
             ("Sweep", list(_sweeps(result))),
             ("Change", list(_changes(result, is_fleet=is_fleet))),
             ("Could not be told", list(_untold(result))),
@@ -151,7 +152,7 @@ class Result:
 
     def rows(self, table: str, where: str = "true", order: str = "all") -> list[Row]:
         """Rows of one table as dicts."""
-        if table not in self._tables:
+        if table.rpartition(".")[2] not in self._tables:
             return []
         return self._con.sql(f"from {table} where {where} order by {order}").to_arrow_table().to_pylist()
 
@@ -326,6 +327,13 @@ def _changes(result: Result, *, is_fleet: bool) -> Iterator[Block]:
             ):
                 if row[column]:
                     yield Block(rank, _wrap(_shortened(f"{label}: {row[column]}", 3), indent="     "))
+
+
+def _latencies(result: Result) -> Iterator[Block]:
+    """Latency as clients sum it up, of results that hold no requests."""
+    rows = result.rows("core.client_latencies", order="started_at nulls last, source, run_index")
+    for told in islice(latencies.sentences(rows), NAMES_SHOWN):
+        yield Block(3, _wrap(told, indent="    ", first="  "))
 
 
 def _sweeps(result: Result) -> Iterator[Block]:

@@ -14,7 +14,20 @@ from typing import Any
 from altair.utils.schemapi import debug_mode
 
 from pipelines import pages
-from pipelines.charts import engines, language, lengths, pauses, pool, prefixes, queues, requests, sweep, timeline, waste
+from pipelines.charts import (
+    engines,
+    language,
+    latencies,
+    lengths,
+    pauses,
+    pool,
+    prefixes,
+    queues,
+    requests,
+    sweep,
+    timeline,
+    waste,
+)
 from pipelines.charts.bundle import vega
 from pipelines.charts.data import Data, Row, first, total
 from pipelines.charts.figure import Figure
@@ -116,6 +129,7 @@ def contents(data: Data) -> dict[str, Any]:
         "also": language.worst_of_each(also),
         "windows": [row for row in verdicts if row["window_start"] is not None],
         "numbers": numbers(data),
+        "latencies": list(latencies.sentences(data.rows(latencies.QUERY))),
         "behind_the_numbers": BEHIND_THE_NUMBERS,
         "advice": data.rows("from recommendations order by rank, engine"),
         "missing": missing(data, verdicts),

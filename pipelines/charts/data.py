@@ -71,6 +71,10 @@ TABLES: dict[str, str] = {
         "run varchar, engine varchar, bucket_at timestamptz, bucket_s double, active_ratio double, reusable_ratio double, "
         "free_ratio double"
     ),
+    "core.client_latencies": (
+        "source varchar, source_file varchar, run_index bigint, started_at timestamptz, completed bigint, failed bigint, "
+        "ttft_p50_s double, ttft_p99_s double, itl_p50_s double, itl_p99_s double"
+    ),
     "core.sequence_lengths": (
         "engine varchar, scope varchar, requests bigint, prompt_p50 double, prompt_p90 double, prompt_p99 double, "
         "output_p50 double, output_p90 double, output_p99 double, method varchar"

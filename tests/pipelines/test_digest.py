@@ -84,6 +84,18 @@ def test_what_is_the_same_of_many_files_is_said_once(tmp_path):
     assert "  log-0 (2 more alike): ends early.\n" in screen
 
 
+def test_latency_as_clients_summed_it_up_is_a_line_each_with_the_file_where_there_are_several(tmp_path):
+    one = synthetic.analysis(tmp_path / "one")
+    assert "As the client measured\n  TTFT 1 min 50 s (p99 2 min 2 s), between tokens 211 ms (p99 259 ms)," in digest.text(
+        one, height=200
+    )
+    more = "insert into core.client_latencies values ('b', 'b.json', 0, null, 1, null, 0.05, null, null, 0.02);"
+    two = digest.text(synthetic.analysis(tmp_path / "two", afterwards=more), height=200)
+    assert "  b.json: TTFT 50 ms, between tokens p99 20 ms, 1 request completed.\n" in two
+    none = synthetic.analysis(tmp_path / "none", afterwards="drop table core.client_latencies;")
+    assert "As the client measured" not in digest.text(none, height=200)
+
+
 AGAIN = "; ".join(
     f"""
     insert into verdicts by name

@@ -57,6 +57,15 @@ def written(analysis, tmp_path, **kwargs) -> Page:
     return Page(out.read_text(encoding="utf-8"))
 
 
+def test_latency_as_a_client_summed_it_up_is_on_the_page_and_in_the_summary(tmp_path):
+    analysis = synthetic.analysis(tmp_path)
+    told = "TTFT 1 min 50 s (p99 2 min 2 s), between tokens 211 ms (p99 259 ms), 640 requests completed, 3 failed."
+    assert f"As the client measured {told}" in written(analysis, tmp_path).words
+    report.write_markdown(analysis, out := tmp_path / "summary.md")
+    assert "As the client measured:" in (text := out.read_text(encoding="utf-8"))
+    assert f"- {told}" in text
+
+
 def test_the_verdict_and_the_numbers_come_first_and_the_advice_after_them(tmp_path):
     words = written(synthetic.analysis(tmp_path), tmp_path).words
     told = [

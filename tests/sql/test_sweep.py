@@ -283,6 +283,40 @@ def test_tables_without_an_engines_own_words_are_taken_for_the_common_one(sql):
     assert "vllm:num_preemptions_total" in blind["missing"][0]
 
 
+def test_latency_summed_up_is_told_of_results_of_which_nothing_better_is(sql):
+    """Not of one that has its requests, of levels of a sweep, or of one that completed none."""
+    sql.given(
+        "client_runs",
+        """
+        source     run_index  client      model  max_concurrency  completed  failed  aggregates
+        d/a.json   0          vllm_bench  one    8                640        -       {"median_ttft": 109.8, "p99_tpot": 0.26}
+        d/b.json   0          vllm_bench  two    8                10         2       {"median_ttft_ms": 200}
+        d/c.json   0          vllm_bench  three  8                10         0       {"median_ttft_ms": 200}
+        d/d.json   0          vllm_bench  three  16               10         0       {"median_ttft_ms": 300}
+        d/e.json   0          vllm_bench  four   8                0          5       {"median_ttft_ms": 0}
+        d/f.json   0          vllm_bench  five   8                5          0       {"output_throughput": 60}
+        """,
+    )
+    sql.given(
+        "staging.client_requests",
+        """
+        source    run_index  request_index  ttft_s
+        d/a.json  0          0              -
+        d/b.json  0          0              0.2
+        """,
+    )
+    assert (
+        sql.rows("core.client_latencies")
+        == """
+        source_file  completed  failed  ttft_p50_s  ttft_p99_s  itl_p50_s  itl_p99_s
+        a.json       640        -       109.8       -           -          0.26
+    """
+    )
+
+
+# the knee, the limit and what to add, which are Python
+
+
 def level(at: float, useful: float, tail_s: float, preempted: float | tuple[float, float] | None = 0.0, **more: object) -> Level:
     low, high = preempted if isinstance(preempted, tuple) else (preempted, preempted)
     plain = {"in_flight": None, "met_target_share": None, "sent_share": None, "requests": ()}

@@ -1,0 +1,32 @@
+-- Latency as a load generator sums it up, of the results of which nothing better is told: neither request by request, nor as a level of a sweep.
+--
+-- The user's own numbers, whatever the engine says. Those of no requests are none.
+--
+-- grain: source, run_index
+-- column: source      | Input the result was read from.
+-- column: source_file | Its file name alone.
+-- column: run_index   | Result object within the file.
+-- column: started_at  | First request sent; NULL where the result has no times.
+-- column: completed   | Requests completed.
+-- column: failed      | Requests failed; NULL where not said.
+-- column: ttft_p50_s  | Median time to first token.
+-- column: ttft_p99_s  | 99th percentile of it.
+-- column: itl_p50_s   | Median time between tokens or chunks; of tokens per request on average, where only that is told.
+-- column: itl_p99_s   | 99th percentile of it.
+select
+    sums.source,
+    parse_filename(sums.source) as source_file,
+    sums.run_index,
+    sums.started_at,
+    sums.completed,
+    sums.failed,
+    sums.ttft_p50_s,
+    sums.ttft_p99_s,
+    sums.itl_p50_s,
+    sums.itl_p99_s,
+from core.client_sums as sums
+anti join core.sweep_runs using (source, run_index)
+anti join (from staging.client_requests where ttft_s is not null) as requests using (source, run_index)
+where coalesce(sums.ttft_p50_s, sums.ttft_p99_s, sums.itl_p50_s, sums.itl_p99_s) is not null
+    and coalesce(sums.completed, 1) > 0
+order by sums.started_at nulls last, sums.source, sums.run_index
