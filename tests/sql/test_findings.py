@@ -174,23 +174,6 @@ def test_a_queue_is_as_bad_as_its_requests_waited(sql):
     assert finding(sql, "queue_unknown", seconds=5, mean_waiting=3, mean_running=9)["severity"] == 19.7
 
 
-@pytest.mark.parametrize(
-    ("seconds", "waited", "severity"),
-    [
-        # answers of 30 s that ended within a queue of 14 s had come before it: 28 waiting beside 252 are told by what was seen
-        (14, {"queued_s": 0, "queued_requests": 10, "e2e_s": 300}, 23.8),
-        (14, {"queued_s": 100, "queued_requests": 10, "e2e_s": 300}, 57.7),
-        # within one of a minute they are of it, and so they are by their own records
-        (60, {"queued_s": 0, "queued_requests": 10, "e2e_s": 300}, 0.0),
-        (14, {"queued_s": 0, "queued_requests": 10, "e2e_s": 300, "is_wait_recorded": "true"}, 0.0),
-    ],
-)
-def test_who_ended_in_a_short_queue_does_not_speak_for_who_waited_in_it(sql, seconds, waited, severity):
-    row = finding(sql, "queue_max_num_seqs", seconds=seconds, mean_waiting=28, mean_running=252, max_kv_usage_ratio=0.5, **waited)
-    assert row["severity"] == severity
-    assert any("had mostly come before it" in each for each in row["evidence_against"]) == (severity > 0)
-
-
 def test_a_queue_that_one_sample_alone_shows_is_a_state_and_no_duration(sql):
     """A quarter of those in the house: half of the worst it can be, half as sure, and no word of a time or a count of waits."""
     row = finding(
