@@ -37,7 +37,8 @@ def gathered(told: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     names: dict[str, list[str]] = {}
     for name, sentence in told:
         names.setdefault(sentence, []).append(name)
-    yield from ((f"{first} ({len(rest):,} more alike)" if rest else first, sentence) for sentence, (first, *rest) in names.items())
+    for sentence, (first, *rest) in names.items():
+        yield f"{first} ({len(rest):,} more alike)" if rest else first, sentence
 
 
 def aligned(names: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[bool] = ()) -> str:

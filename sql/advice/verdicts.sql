@@ -420,7 +420,11 @@ blind as (
     from (
         from engines
         union all by name
-        select engine, (select case when count(distinct engine_kind) = 1 then any_value(engine_kind) end from core.client_sums) as engine_kind, 0 as samples from unseen
+        select
+            engine,
+            (select case when count(distinct engine_kind) = 1 then any_value(engine_kind) end from core.client_sums) as engine_kind,
+            0 as samples,
+        from unseen
     ) as engines
     cross join unjudged
     cross join reported
