@@ -35,7 +35,7 @@ SIGNALS = [
     *("connector with name", "server version ", "  version ", "  model   ", "args: ", "LLM engine (v", "[shutdown] "),
     *("Shutting down FastAPI", "EngineDeadError", "OutOfMemoryError", "out of memory", "died unexpectedly", "fatal error"),
     *("No available memory for", "To serve at least one", "stored in KV cache", "desired GPU memory", "nitialization failed"),
-    *("failed to start", "Starting vLLM "),
+    *("failed to start", "Starting vLLM ", "Mamba cache blocks"),
     *("reset prefix cache", "pause state to ", " is too long and ", "disabling stats logging", "LMCache "),
 ]
 # A line with one of these that gives no row is one not understood, rather than one of no interest.
@@ -46,7 +46,8 @@ MESSAGE_START = re.compile(
     r"|# \w+ blocks: |[A-Z]\w* KV cache size: |Maximum concurrency for |Prefix cache hit rate: GPU|Sequence group \S+ is preem"
     r"|(?:Received|Added|Finished|Aborted) request|Initializing an? |(?:non-default )?args: |vLLM (?:API )?server version "
     r"|LMCache (?:DEBUG|INFO|WARNING|ERROR): |No available memory for the cache|To serve at least one request"
-    r"|The model's max seq len|Free memory on device |Engine (?:core|process) (?:initialization failed|failed to start)"
+    r"|The model's max seq len|max_num_seqs \(\d+\) exceeds |Free memory on device "
+    r"|Engine (?:core|process) (?:initialization failed|failed to start)"
 )
 
 
@@ -213,6 +214,11 @@ EVENTS = tuple(
         (
             "start_kv_too_small",
             r"(?:\w+: )?The model's max seq len \(\d+\) is larger than .{0,80}stored in KV cache \((?P<count>\d+)\)",
+        ),
+        # ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (614). `count` is what would fit
+        (
+            "start_slots_beyond_pool",
+            r"(?:\w+: )?max_num_seqs \(\d+\) exceeds (?:the )?available Mamba cache blocks \((?P<count>\d+)\)",
         ),
         # ValueError: Free memory on device cuda:0 (10.1/79.2 GiB) on startup is less than desired GPU memory utilization (0.9, …
         ("start_memory_taken", r"(?:\w+: )?Free memory on device .{0,200}is less than desired GPU memory utilization"),

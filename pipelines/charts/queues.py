@@ -81,6 +81,10 @@ def _bars(rows: Sequence[Row], column: str, title: str) -> alt.LayerChart:
 def _answer(rows: Sequence[Row]) -> str:
     told = []
     for row in rows[:3]:
-        waits = f", {duration(row['request_seconds'])} summed over the requests until each first ran" if row["request_seconds"] else ""
+        waits = (
+            f", {duration(row['request_seconds'])} summed over the requests until each first ran"
+            if row["request_seconds"]
+            else ""
+        )
         told.append(f"{row['name']}: {duration(row['seconds'])} with a queue{waits}.")
     return " ".join(told)

@@ -50,6 +50,11 @@ select
             format('; {} would fit', spoken_count(fits)),
             '.'
         )
+        when 'slots_beyond_pool' then concat(
+            'The server did not come up: max_num_seqs asks for more requests at once than its pool of recurrent state has blocks for',
+            format('; at most {} would fit', spoken_count(fits)),
+            '.'
+        )
         when 'no_kv_memory' then 'The server did not come up: no memory was left for its KV pool.'
         when 'memory_taken' then 'The server did not come up: less GPU memory was free than it was told to use.'
         when 'out_of_memory' then 'The server did not come up: it ran out of GPU memory while it started.'
@@ -57,7 +62,7 @@ select
         else concat(
             'The server was not seen to come up: its log ends',
             format(' {} after it began to start', spoken_duration(nullif(seconds_between(started_at, ended_at), 0))),
-            ', before anything was served, and names no error.'
+            ', before anything was served, and none of its lines is an error that is known here.'
         )
     end as summary,
     sentences([

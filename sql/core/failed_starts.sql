@@ -7,10 +7,10 @@
 -- column: engine     | Engine.
 -- column: started_at | First line of its last start.
 -- column: ended_at   | Last line of the log; NULL where none carries a time.
--- column: cause      | kv_too_small, no_kv_memory, memory_taken, out_of_memory or failed (a cause that is not known here); NULL where no line says one.
+-- column: cause      | kv_too_small, slots_beyond_pool, no_kv_memory, memory_taken, out_of_memory or failed (a cause that is not known here); NULL where no line says one.
 -- column: source     | Input that says it, or that ends.
 -- column: line       | Line that says it, or the last one.
--- column: fits       | Longest sequence, in tokens, that the engine says would fit.
+-- column: fits       | What the engine says would fit: of kv_too_small the longest sequence in tokens, of slots_beyond_pool the requests at once.
 with lines as (
     select seen.engine, events.source, events.line, events.happened_at, events.event, events.count
     from (select engine, unnest(names_of_engine(engine)) as said_of from core.seen_engines) as seen
@@ -35,15 +35,16 @@ since as (
 causes(event, cause, nearness) as (
     values
         ('start_kv_too_small', 'kv_too_small', 1),
-        ('start_no_kv_memory', 'no_kv_memory', 2),
-        ('start_memory_taken', 'memory_taken', 3),
-        ('engine_failure', 'out_of_memory', 4),
-        ('start_failed', 'failed', 5),
-        ('engine_dead', 'failed', 6)
+        ('start_slots_beyond_pool', 'slots_beyond_pool', 2),
+        ('start_no_kv_memory', 'no_kv_memory', 3),
+        ('start_memory_taken', 'memory_taken', 4),
+        ('engine_failure', 'out_of_memory', 5),
+        ('start_failed', 'failed', 6),
+        ('engine_dead', 'failed', 7)
 ),
 
 told as (
-    select since.engine, causes.cause, since.source, since.line, max(since.count) over (partition by since.engine) as fits
+    select since.engine, causes.cause, since.source, since.line, max(since.count) over (partition by since.engine, causes.cause) as fits
     from since
     inner join causes using (event)
     qualify row_number() over (partition by since.engine order by causes.nearness, since.source, since.line) = 1

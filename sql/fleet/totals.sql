@@ -50,7 +50,9 @@ select
     case when count(recomputed_tokens_best) = count(recomputed_tokens_high) then sum(recomputed_tokens_high) end as recomputed_tokens_high,
     sum(wasted_gpu_seconds_low) as wasted_gpu_seconds_low,
     sum(wasted_gpu_seconds_best) as wasted_gpu_seconds_best,
-    case when bool_and(wasted_gpu_seconds_best is null or wasted_gpu_seconds_high is not null) then sum(wasted_gpu_seconds_high) end as wasted_gpu_seconds_high,
+    case
+        when bool_and(wasted_gpu_seconds_best is null or wasted_gpu_seconds_high is not null) then sum(wasted_gpu_seconds_high)
+    end as wasted_gpu_seconds_high,
     sum(wasted_cost_best) as wasted_cost_best,
     sum(queue_seconds) as queue_seconds,
     sum(generation_tokens) as generation_tokens,

@@ -6,7 +6,9 @@ create or replace macro publishes_kv_events(engine_kind, prefix_caching) as
 
 -- Only what the version has; where no input states the version, what current ones have, with the version that brought it; and nothing that
 -- was given.
-create or replace macro what_to_record(engine_kind, engine_version, prefix_caching, has_iteration_lines := false, has_kv_events := false) as list_filter(
+create or replace macro what_to_record(
+    engine_kind, engine_version, prefix_caching, has_iteration_lines := false, has_kv_events := false
+) as list_filter(
     [
         case
             when coalesce(engine_kind, 'vllm') = 'vllm' then

@@ -50,7 +50,7 @@ ANSWERS = {
     "vllm-25780-hit-rate-inflated-by-preemption": Answer({"queue_kv_capacity", "preemption"} | UNTOLD, {"prefix_eviction"}),
     "sendnn-1030-overcount-lines": Answer({"healthy", "queue_token_budget"} | UNTOLD, KV),
     "vllm-40691-size-log-wrong": Answer({"healthy"} | UNTOLD, KV),
-    "kaito-2319-mamba-slots": Answer(UNTOLD, KV),
+    "kaito-2319-mamba-slots": Answer({"never_served"}, KV),
     "vllm-48808-dp-long-context": Answer({"imbalance"}),
     "vllm-nixl-0924-expired": Answer({"healthy"} | UNTOLD, KV),
     "public-offload-lookup-livelock": Answer({"engine_stalled"}, {"healthy", "queue_kv_capacity"}),

@@ -464,6 +464,7 @@ def test_the_lines_of_reported_cases_are_read():
             "(9504). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
             "start_kv_too_small 9504",
         ),
+        ("ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (614).", "start_slots_beyond_pool 614"),
         (
             "ValueError: Free memory on device cuda:0 (10.1/79.2 GiB) on startup is less than desired GPU memory utilization "
             "(0.9, 71.3 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",

@@ -41,10 +41,10 @@ def test_an_engine_whose_waste_has_no_gpu_time_is_among_those_that_waste(fleet):
     fleet.given(
         "fleet.engine_days",
         """
-        day         run     engine  verdict                severity  recomputed_tokens_best  wasted_gpu_seconds_low  wasted_gpu_seconds_high
-        2026-01-01  chat-0  0       preemption             72        18644                   -                       -
-        2026-01-01  chat-1  0       insufficient_evidence  0         -                       -                       -
-        2026-01-01  chat-2  0       preemption             60        5000                    0                       6.6
+        day         run     engine  verdict                severity  recomputed_tokens_best  wasted_gpu_seconds_high
+        2026-01-01  chat-0  0       preemption             72        18644                   -
+        2026-01-01  chat-1  0       insufficient_evidence  0         -                       -
+        2026-01-01  chat-2  0       preemption             60        5000                    6.6
         """,
     )
     said = page(fleet).replace("\N{NO-BREAK SPACE}", " ")

@@ -24,6 +24,7 @@ def log(sql, *events, settings=""):
     [
         ((STARTED, "start_failed 1", "start_no_kv_memory 2", "start_failed 3"), "no_kv_memory 2 -"),
         ((STARTED, "start_no_kv_memory 2", "start_kv_too_small 3 9504"), "kv_too_small 3 9504"),
+        ((STARTED, "start_slots_beyond_pool 2 614", "start_failed 3"), "slots_beyond_pool 2 614"),
         ((STARTED, "engine_failure 1", "start_memory_taken 2"), "memory_taken 2 -"),
         ((STARTED, "engine_failure 1", "engine_dead 2"), "out_of_memory 1 -"),
         ((STARTED, "engine_dead 1"), "failed 1 -"),
@@ -77,5 +78,8 @@ def test_a_log_that_only_ends_is_not_said_to_have_failed(sql):
     log(sql, STARTED, "log_end 40")
     row = sql.rows("advice.verdicts").dicts()[0]
     assert (row["verdict"], row["severity"], row["confidence"]) == ("never_served", 60, 0.5)
-    assert "its log ends 40 s after it began to start, before anything was served, and names no error" in row["summary"]
+    assert (
+        "its log ends 40 s after it began to start, before anything was served, and none of its lines is an error"
+        in row["summary"]
+    )
     assert row["evidence_against"] == ["A log that was taken while the server still started looks the same."]
