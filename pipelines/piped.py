@@ -7,6 +7,7 @@ kept in a file beside the result until the work is done. Its rows call it `stdin
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -53,7 +54,9 @@ def kept(paths: Sequence[Path], out: Path, tell: Tell) -> Iterator[list[Path | S
 
 def _keep(file: Path, tell: Tell) -> None:
     size = 0
+    pipe = sys.stdin.fileno()
     with file.open("wb") as kept_in:
-        while chunk := os.read(sys.stdin.fileno(), CHUNK_BYTES):
+        # a read may be taken up again after a signal, as libraries set it; to wait for something to read never is
+        while select.select([pipe], [], []) and (chunk := os.read(pipe, CHUNK_BYTES)):
             size += kept_in.write(chunk)
             tell(f"reading standard input to its end, {size / 1e6:,.1f} MB")

@@ -47,8 +47,10 @@ class Job:
         return pq.read_table(Lake.of(self.config.store, day=str(day), engine="chat").path(f"days.{table}")).to_pylist()
 
     def files(self, day: date | None = None) -> dict[str, bytes]:
-        """The lake's files, of one day where one is given."""
-        return {name: content for name, content in lake_files(self.config.store).items() if day is None or f"day={day}" in name}
+        """The lake's files, of one day where one is given; that something is lacking is noted beside them."""
+        of_day = f"day={day}" if day else ""
+        kept = lake_files(self.config.store).items()
+        return {name: content for name, content in kept if of_day in name and not name.startswith("days/_lacking")}
 
 
 @pytest.fixture(scope="module")

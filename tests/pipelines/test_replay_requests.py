@@ -24,6 +24,7 @@ ENGINE = {
     "engine": "0", "engine_kind": "vllm", "engine_generation": "v1", "engine_version": "0.32.0", "num_gpu_blocks": 129,
     "kv_capacity_tokens": 4096, "block_size": 32, "max_num_seqs": 16, "max_num_batched_tokens": 512, "max_model_len": 2048,
     "prefix_caching": None, "has_speculative_decoding": False, "kv_connector": None,
+    "was_set_up_anew": False,
 }  # fmt: skip
 SEEN = Seen(AT, 7.0, 1000.0, 0.0, 0, 0, 3.0)
 
