@@ -23,9 +23,8 @@ from pipelines.fleet_day import fleet_views
 TEMPLATE = "fleet.html"
 MOST_WASTEFUL, MOST_TURNED, MOST_EPISODES, MOST_UNUSUAL, MOST_ENGINES = 10, 10, 20, 20, 100  # rows of each list
 REPEATED = "coalesce(recomputed_tokens_best, 0) + coalesce(refilled_tokens_best, 0)"
-BY_WASTE = (
-    "wasted_gpu_seconds_best desc nulls last, repeated_tokens desc, severity desc, run, engine"  # a log has no time of its tokens
-)
+# a log tells tokens, and no time that they took
+BY_WASTE = "wasted_gpu_seconds_best desc nulls last, repeated_tokens desc, severity desc, run, engine"
 Row = dict[str, Any]
 
 MEASURES = {  # column of fleet.engine_days -> what it is called, and how its values read
@@ -104,9 +103,8 @@ def _title(totals: Sequence[Row], absent: int) -> str:
         return "No engine's day is in the lake."
     whole = totals[0]
     number = whole["engines_under_pressure"]
-    told = (
-        f"{count(number) if number else 'None'} of {_engines(whole['engines'])} {'were' if number > 1 else 'was'} under pressure"
-    )
+    verb = "were" if number > 1 else "was"
+    told = f"{count(number) if number else 'None'} of {_engines(whole['engines'])} {verb} under pressure"
     untold = [f"{count(whole['engines_not_told'])} cannot be told"] if whole["engines_not_told"] else []
     unseen = [f"of {count(absent)} more nothing was seen"] if absent else []
     return "; ".join([told, *untold, *unseen]) + "."

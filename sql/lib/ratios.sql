@@ -13,6 +13,3 @@ create or replace macro at_least_zero(value) as case when value is null then nul
 -- Whether two means are of different things: a quarter apart or more, and by over three of their standard errors (given squared).
 create or replace macro differs(mean, error, other_mean, other_error) as
     greatest(mean, other_mean) > 1.25 * least(mean, other_mean) and (mean - other_mean) ** 2 > 9 * (error + other_error);
-
--- Slope of the line through the points, NULL where they do not spread (regr_slope answers nan, which is greater than any number).
-create or replace macro slope(y, x) as case when isfinite(regr_slope(y, x)) then regr_slope(y, x) end;
