@@ -91,7 +91,7 @@ def read_manifest(store: Store, engine: str, day: date) -> Manifest | None:
 def seen(store: Store, day: date) -> list[str]:
     """The engines of which a day is there, sorted."""
     names = store.names(f"days/_done/day={day.isoformat()}/engine=*.json")
-    return sorted(unquote(Path(name).stem.removeprefix("engine=")) for name in names)
+    return sorted(map(_engine_of, names))
 
 
 def manifests(store: Store, day: date) -> dict[str, Manifest]:
@@ -118,7 +118,11 @@ def keep_lacks(store: Store, day: date, lacks: Mapping[str, str]) -> None:
 def kept_lacks(store: Store, day: date) -> dict[str, str]:
     """Engines of which something was lacking when their day was last looked at, and what, sorted."""
     names = store.names(f"days/_lacking/day={day.isoformat()}/engine=*.json")
-    return {unquote(Path(name).stem.removeprefix("engine=")): json.loads(store.read(name) or b'""') for name in names}
+    return {_engine_of(name): json.loads(store.read(name) or b'""') for name in names}
+
+
+def _engine_of(name: str) -> str:
+    return unquote(Path(name).stem.removeprefix("engine="))
 
 
 def _lack_name(engine: str, day: date) -> str:

@@ -139,7 +139,8 @@ class _Curve:
             lines = lines.filter(pl.col("value") != pl.col("value").shift(1)) if changes >= MOST_LINES else lines
             lines = lines.gather_every(-(-lines.height // MOST_LINES))
         values = lines["value"].to_list()
-        usual = sum(abs(value - median(values)) for value in values) / len(values) if values else 0.0
+        middle = median(values) if values else 0.0
+        usual = sum(abs(value - middle) for value in values) / len(values) if values else 0.0
         if changes < FEW or not usual:
             return None
         scraped_s = (scrapes["utc_at"].dt.epoch("us") / 1e6).to_list()
