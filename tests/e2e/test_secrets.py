@@ -23,6 +23,7 @@ from pipelines import cli, prometheus
 from pipelines.build import build_defs
 from pipelines.config import load
 from pipelines.http_source import BASIC, BEARER
+from tests.object_store import serving_buckets
 from tests.pipelines.engine_days import at, configured, scrapes
 from tests.pipelines.test_prometheus import Api, free_port, serving
 
@@ -186,38 +187,45 @@ def _folder(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("fault", ["refused", "closed", None])
-def test_keys_of_an_object_store(capsys, caplog, tmp_path, monkeypatch, fault):
-    moto = pytest.importorskip("moto.server")
-    s3fs = pytest.importorskip("s3fs")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAPLANTED")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_SESSION_TOKEN", f"session-{SECRET}")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    config = configured(tmp_path, url="s3://planted/night")
-    scrapes(tmp_path / f"chat/{DAY}/metrics.json", at(f"{DAY} 10:00"), 3)
-    call = ("daily", "--config", config.path, "--day", DAY, "--back", 0)
-    s3fs.S3FileSystem.clear_instance_cache()
-    if fault is None:
-        server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        server.start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
-        s3fs.S3FileSystem(skip_instance_cache=True).mkdir("planted")
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "AKIAPLANTED",
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "AWS_SESSION_TOKEN": f"session-{SECRET}",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_MAX_ATTEMPTS": "1",
+}
+
+
+def night_in_a_bucket(folder: Path) -> tuple[str | Path | int, ...]:
+    """An engine's day, and the call that writes it to the object store."""
+    config = configured(folder, url="s3://planted/night")
+    scrapes(folder / f"chat/{DAY}/metrics.json", at(f"{DAY} 10:00"), 3)
+    return ("daily", "--config", config.path, "--day", DAY, "--back", 0)
+
+
+def test_keys_of_an_object_store(capsys, caplog, tmp_path):
+    call = night_in_a_bucket(tmp_path)
+    with serving_buckets("planted", credentials=KEYS) as files:
         told, said = called(capsys, caplog, *call)
-        names = s3fs.S3FileSystem(skip_instance_cache=True).find("planted")
-        s3fs.S3FileSystem(skip_instance_cache=True).get(
-            names, [str(tmp_path / "got" / re.sub(r"\W", "_", name)) for name in names]
-        )
-        server.stop()
-        assert (told, len(names) > 10) == (0, True)
-    else:
-        denied = b"<?xml version='1.0'?><Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>"
-        with serving(lambda _: (403, denied)) as port:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port if fault == 'refused' else free_port()}")
-            told, said = called(capsys, caplog, *call)
-        assert told == 2
-        assert "s3://planted/night" in said
-        assert said.count("\n") <= 3
+        names = files.find("planted")
+        files.get(names, [str(tmp_path / "got" / re.sub(r"\W", "_", name)) for name in names])
+    assert (told, len(names) > 10) == (0, True)
+    assert (leaks(said), written(tmp_path)) == ([], [])
+
+
+@pytest.mark.parametrize("fault", ["refused", "closed"])
+def test_keys_of_an_object_store_that_fails(capsys, caplog, tmp_path, monkeypatch, fault):
+    s3fs = pytest.importorskip("s3fs")
+    call = night_in_a_bucket(tmp_path)
+    denied = b"<?xml version='1.0'?><Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>"
+    with serving(lambda _: (403, denied)) as port:
+        address = f"http://127.0.0.1:{port if fault == 'refused' else free_port()}"
+        for name, value in {**KEYS, "AWS_ENDPOINT_URL": address}.items():
+            monkeypatch.setenv(name, value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        told, said = called(capsys, caplog, *call)
     s3fs.S3FileSystem.clear_instance_cache()
+    assert told == 2
+    assert "s3://planted/night" in said
+    assert said.count("\n") <= 3
     assert (leaks(said), written(tmp_path)) == ([], [])

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,10 +19,8 @@ from pipelines import cli_daily
 from pipelines.config import load
 from pipelines.storage import Store
 from tests.conftest import PROJECT
+from tests.object_store import serving_buckets
 from tests.pipelines.engine_days import at, configured, lake_files, log_lines, scrapes, write
-
-moto_server = pytest.importorskip("moto.server")
-s3fs = pytest.importorskip("s3fs")
 
 DAY = date(2026, 11, 27)
 ENGINES = ("chat", "documents")
@@ -30,18 +29,15 @@ EXECUTORS = {"multiprocess": "dagster", "dask": "dagster_dask"}
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    """A bucket of a server in this process, which the environment leads to."""
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    environment = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**environment, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
-            patch.setenv(name, value)
-        s3fs.S3FileSystem(skip_instance_cache=True).mkdir("lake")
-        yield "s3://lake"
-    server.stop()
+def files() -> Iterator[Any]:
+    """A file system of an object store with one bucket."""
+    with serving_buckets("lake") as files:
+        yield files
+
+
+@pytest.fixture(scope="module")
+def bucket(files) -> str:  # noqa: ARG001 - it stands for as long as the bucket is used
+    return "s3://lake"
 
 
 def inputs(root: Path) -> None:
@@ -96,9 +92,8 @@ def test_the_lake_that_an_executor_makes_in_a_bucket_is_that_of_one_process_on_d
     assert [name for name in sorted(on_disk) if on_disk[name] != in_bucket[name]] == []
 
 
-def test_inputs_in_a_bucket_are_read_as_those_on_disk(bucket, tmp_path):
+def test_inputs_in_a_bucket_are_read_as_those_on_disk(files, bucket, tmp_path):
     inputs(tmp_path)
-    files = s3fs.S3FileSystem(skip_instance_cache=True)
     files.put(str(tmp_path / "chat"), "lake/in/", recursive=True)
     path = tmp_path / "kvpressure.toml"
     path.write_text(f'[lake]\nurl = "lake"\n[[engines]]\npaths = ["{bucket}/in/{{engine}}/{{day}}/*.json"]\n')

@@ -15,6 +15,7 @@ from pipelines import cli, cli_commands
 from pipelines.sqlprompt import Prompt
 from pipelines.sqlshell import QueryError, dot_rows, open_read_only, run
 from tests import sample_lake, sql_doc
+from tests.object_store import serving_buckets
 
 EXAMPLES = list(sql_doc.examples(sql_doc.DOCUMENT.read_text()))
 
@@ -155,19 +156,8 @@ def test_the_catalog_opens_in_duckdb_1_5(lake):
     assert json.loads(told.stdout) == [{"n": 3}]
 
 
-def test_a_lake_in_a_bucket_is_read_the_same_way(con, lake, monkeypatch):
-    moto_server = pytest.importorskip("moto.server")
-    s3fs = pytest.importorskip("s3fs")
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    told = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
-    for name, value in {**told, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
-        monkeypatch.setenv(name, value)
-    try:
-        files = s3fs.S3FileSystem(skip_instance_cache=True)
-        for bucket in ("night", "other"):
-            files.mkdir(bucket)
+def test_a_lake_in_a_bucket_is_read_the_same_way(con, lake):
+    with serving_buckets("night", "other") as files:
         files.put(f"{lake}/", "night/lake/", recursive=True)
         files.pipe("other/secret.csv", b"a\n1\n")
         with open_read_only("s3://night/lake/") as remote:
@@ -177,5 +167,3 @@ def test_a_lake_in_a_bucket_is_read_the_same_way(con, lake, monkeypatch):
                 with pytest.raises(QueryError):
                     run(remote, refused)
         assert not files.exists("night/lake/new.csv")
-    finally:
-        server.stop()

@@ -4,6 +4,20 @@ import pytest
 
 from tests.typed_tables import Sql
 
+# the steps from findings and samples of load to verdicts; what else they read is empty where a test does not give it
+STEPS = {
+    "advice.weighed_findings",
+    "advice.verdicts_blind",
+    "advice.verdicts_healthy",
+    "core.seen_loads",
+    "core.counts_at_an_instant",
+}
+
+
+@pytest.fixture
+def alone(tmp_path) -> Sql:
+    return Sql(tmp_path, is_made=STEPS.__contains__)
+
 
 @pytest.fixture
 def sql(alone):
@@ -332,7 +346,7 @@ def results(sql, *models):
 @pytest.fixture
 def together(tmp_path):
     """The verdicts, and which of the inputs are of unrelated runs."""
-    return Sql(tmp_path, is_made=lambda table: table == "core.unrelated_runs")
+    return Sql(tmp_path, is_made=(STEPS | {"core.unrelated_runs"}).__contains__)
 
 
 def test_a_pool_seen_without_who_ran_in_it_is_no_idle_engine(together):

@@ -1,0 +1,30 @@
+-- Every finding worth a remark, of inputs with a time and without, and whether it matters.
+--
+-- Interrupted answers matter from two requests in a hundred on, delays from a severity of ten; below that a finding is a remark.
+--
+-- grain: engine, verdict, window_start
+-- column: engine           | Engine.
+-- column: verdict          | What happened.
+-- column: window_start     | When it began; NULL where only metrics pages without a time show it.
+-- column: window_end       | When it was last seen.
+-- column: peak_at          | When it was worst.
+-- column: severity         | 0 to 100.
+-- column: confidence       | 0 to 1.
+-- column: summary          | One sentence.
+-- column: evidence         | Sentences that speak for it.
+-- column: evidence_against | Sentences that speak against it, or bound it.
+-- column: missing          | What would settle it next time.
+-- column: matters          | Whether it may be the engine's main verdict.
+-- check:  severity between 1 and 100 | Less is not worth a remark.
+select
+    *,
+    severity >= case when verdict = 'preemption' then 2 else 10 end
+        -- what was found in one of several runs is no verdict of all
+        and not exists (from core.unrelated_runs) as matters,
+from (
+    from advice.findings
+    union all by name
+    from advice.verdicts_untimed where severity > 0
+)
+where severity >= 1
+order by engine, verdict, window_start

@@ -1,0 +1,28 @@
+-- What an engine of which one instant is known had counted by then, since it started.
+--
+-- grain: engine, started_at
+-- column: engine          | Engine, seen in one sample or on metrics pages without a time.
+-- column: preemptions     | Preemptions counted.
+-- column: finished        | Requests finished.
+-- column: queued_s        | Time that requests waited in all.
+-- column: queued_requests | Requests whose wait was counted.
+-- column: started_at      | Since when, as its process says; NULL where not exported.
+select
+    loads.engine,
+    sum(samples.value) filter (where signals.signal = 'preemptions') as preemptions,
+    sum(samples.value) filter (where signals.signal = 'finished') as finished,
+    sum(samples.value) filter (where signals.signal = 'queue_s' and suffix(samples.name, '_sum')) as queued_s,
+    sum(samples.value) filter (where signals.signal = 'queue_s' and suffix(samples.name, '_count')) as queued_requests,
+    make_timestamptz((max(samples.value) filter (where signals.signal = 'process_start_epoch_s') * 1e6)::bigint) as started_at,
+from core.seen_loads as loads
+inner join staging.metric_samples as samples
+    on samples.sampled_at = loads.first_at
+    and samples.engine in (loads.engine, '*', concat(split_part(loads.engine, '/', 1), '/*'))
+inner join signals() as signals on samples.name in (signals.name, concat(signals.name, '_sum'), concat(signals.name, '_count'))
+where loads.samples = 1 and signals.signal in ('preemptions', 'finished', 'queue_s', 'process_start_epoch_s')
+group by loads.engine
+union all by name
+select engine, preemptions, finished, queued_s, queued_requests, started_at
+from core.untimed_pages
+qualify row_number() over (partition by engine order by generation_tokens desc nulls last, source, page) = 1
+order by engine
