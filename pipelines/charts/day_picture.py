@@ -30,7 +30,7 @@ def day_png(day: date, verdicts: Sequence[tuple[str, str, float]], *, scale: flo
     )
     names = base.mark_text(align="left", dx=4).encode(x="severity:Q", text="name:N")
     title = f"Which engines were hit on {day}?"
-    chart = layered(bars, names, height=STEP * max(len(rows), 1)).properties(width=WIDTH, title=title)
+    chart = layered(bars, names, height=STEP * max(len(rows), 1)) | {"width": WIDTH, "title": title}
     spec = finished(chart, {"rows": rows}, title)
     spec["config"] |= {"background": PAPER.light}
     spec["padding"] = {"left": 12, "top": 12, "bottom": 12, "right": 120}

@@ -84,8 +84,8 @@ def figure(data: Data) -> Figure | None:
     )
     has_feet = any(row["preemptions"] for row in rows)  # Vega warns of a layer without data
     chart = layered(strips, *([feet] if has_feet else []), height=22 * len(engines))
-    chart = chart.add_params(*view_window(data.rows(RUN_SPAN), "from_at", "to_at"))
+    window = view_window(data.rows(RUN_SPAN), "from_at", "to_at")
     notes = ["A mark at the foot of a strip: the engine preempted."] if has_feet else []
     notes += ["Click a strip to see that engine below."]
     placed = [{**row, "place": place[row["engine"]]} for row in rows]
-    return replace(figure, notes=notes, spec=finished(chart, {"rows": placed}, figure.alt))
+    return replace(figure, notes=notes, spec=finished(chart, {"rows": placed}, figure.alt, params=window))

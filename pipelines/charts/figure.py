@@ -5,7 +5,7 @@ Also the few parts that charts share. What does not belong here: any particular 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from pipelines.charts.data import Row
 TIME_FORM = "to_ms - from_ms > 7.2e7 ? '%d %b %H:%M' : to_ms - from_ms < 5e3 ? '%H:%M:%S.%L' : '%H:%M:%S'"
 STACK_MARGIN = language.AXIS_EXTENT + 12
 WITHIN = alt.ExprRef("width")  # most that a text over a plot may take: what is longer ends in "…"
-Chart = alt.VConcatChart | alt.LayerChart | alt.Chart
+Spec = dict[str, Any]  # a view as Vega-Lite has it
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Figure:
     query: str
     rows: int
     needs: str
-    spec: dict[str, Any] | None = None
+    spec: Spec | None = None
     notes: Sequence[str] = ()
     engines: Sequence[str] = ()  # more than one where the reader chooses which engine is shown
     legend: Sequence[Entry] = ()
@@ -51,20 +51,39 @@ class Figure:
         return f"Chart. {self.question} {self.answer}"
 
 
-def finished(
-    chart: Chart, datasets: Mapping[str, Sequence[Row]], alt_text: str, *, margin: int = STACK_MARGIN, is_linked: bool = True
-) -> dict[str, Any]:
-    """The Vega-Lite specification of a chart, with its named data in it.
+def finished(  # noqa: PLR0913 - each by its name
+    view: alt.Chart | Spec,
+    datasets: Mapping[str, Sequence[Row]],
+    alt_text: str,
+    *,
+    params: Iterable[alt.Parameter] = (),
+    margin: int = STACK_MARGIN,
+    is_linked: bool = True,
+) -> Spec:
+    """The Vega-Lite specification of a view, with its parameters and its named data in it.
 
     `margin` is what stacked panels leave of the page's width for their labels; a chart that `is_linked` and has a window of
     time follows the one that the reader chose.
     """
-    spec = chart.to_dict(validate=False)  # the tests validate; here it is half the time
-    spec["description"] = alt_text
-    spec["config"] = language.config()
-    spec["datasets"] = spec.get("datasets", {}) | {name: [plain(row) for row in rows] for name, rows in datasets.items()}
-    spec["usermeta"] = {"margin": margin, "linked": is_linked}
-    return spec
+    spec = spec_of(view)
+    return spec | {
+        "$schema": alt.SCHEMA_URL,
+        "description": alt_text,
+        "config": language.config(),
+        "params": [*spec.get("params", []), *(param_of(each) for each in params)],
+        "datasets": {name: [plain(row) for row in rows] for name, rows in datasets.items()},
+        "usermeta": {"margin": margin, "linked": is_linked},
+    }
+
+
+def spec_of(view: alt.Chart | Spec) -> Spec:
+    """A view as Vega-Lite has it. The tests validate; here it would be half the time."""
+    return view if isinstance(view, dict) else view.to_dict(validate=False, context={"top_level": False})
+
+
+def param_of(param: alt.Parameter) -> Spec:
+    """A parameter as Vega-Lite has it."""
+    return cast("alt.SchemaBase", param.param).to_dict(validate=False)
 
 
 def plain(row: Row) -> Row:
@@ -117,9 +136,14 @@ def amount_axis(*, extent: int | None = None, values: Sequence[float] | None = N
     )
 
 
-def layered(*layers: alt.Chart, height: float) -> alt.LayerChart:
-    """Layers as one view; the page gives it its width."""
-    return cast("alt.LayerChart", alt.layer(*layers, height=height, width=560))
+def layered(*layers: alt.Chart | Spec, height: float) -> Spec:
+    """Layers as one view; the page gives it its width. Altair's own way copies each layer again for each view it is put in."""
+    return {"layer": [spec_of(layer) for layer in layers], "height": height, "width": 560}
+
+
+def stacked(*panels: Spec) -> Spec:
+    """Panels as one view, the first at the top."""
+    return {"vconcat": list(panels)}
 
 
 def headroom(base: alt.Chart, columns: Sequence[str], *, is_stacked: bool = False) -> alt.Chart:
@@ -140,7 +164,7 @@ def in_order(field_name: str) -> alt.EncodingSortField:
     return alt.EncodingSortField(field=field_name, op="min", order="ascending")
 
 
-def header(title: str, entries: Sequence[Entry] = ()) -> list[alt.Chart]:
+def header(title: str, entries: Sequence[Entry] = ()) -> list[Spec]:
     """A panel's title line: the title at the left, the key of its series at the right."""
     marks = [_text(title, 0, align="left", fontWeight=600)]
     right = 0.0
@@ -158,9 +182,10 @@ def _width(text: str) -> float:
     return sum((narrow | wide).get(letter, 7.1) for letter in text)
 
 
-def _text(text: str, place: float | str, **mark: Any) -> alt.Chart:
+def _text(text: str, place: float | str, **mark: Any) -> Spec:
     """A text above a panel, at a horizontal place in it."""
-    base = alt.Chart(alt.InlineData(values=[{"one": 1}]))
-    return base.mark_text(**{"text": text, "baseline": "bottom", "fontSize": 12, **mark}).encode(
-        x=alt.value(place), y=alt.value(-7)
-    )
+    return {
+        "data": {"values": [{"one": 1}]},
+        "mark": {"type": "text", "text": text, "baseline": "bottom", "fontSize": 12, **mark},
+        "encoding": {"x": {"value": place}, "y": {"value": -7}},
+    }

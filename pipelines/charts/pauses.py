@@ -96,10 +96,10 @@ def figure(data: Data) -> Figure:
             ],
         )
         .properties(height=220, width=560)
-        .add_params(*view_window(data.rows(RUN_SPAN), "from_at", "to_at"))
     )
     legend = [Entry(word.name, word.tone, glyph) for word, (_, glyph) in zip(words, shapes, strict=True)]
-    return replace(figure, legend=legend, spec=finished(chart, {"rows": worded}, figure.alt))
+    window = view_window(data.rows(RUN_SPAN), "from_at", "to_at")
+    return replace(figure, legend=legend, spec=finished(chart, {"rows": worded}, figure.alt, params=window))
 
 
 def _ticks(rows: Sequence[Row]) -> list[float]:

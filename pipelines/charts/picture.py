@@ -12,7 +12,7 @@ import vl_convert
 
 from pipelines.charts import language, timeline
 from pipelines.charts.data import Data, Row
-from pipelines.charts.figure import finished, view_window
+from pipelines.charts.figure import Spec, finished, stacked, view_window
 from pipelines.charts.language import PAPER, SOFT
 
 SHOWN = ("KV pool held by active requests, %", "Requests", "Preemptions")
@@ -46,21 +46,21 @@ def _spec(data: Data, titles: Sequence[str], width: int, *, headline: alt.TitleP
     panels = [timeline.draw(panel, rows, labels=panel is shown[-1]) for panel in shown]
     ribbon = timeline.verdict_ribbon(windows) if shown else None
     parts = [*([ribbon] if ribbon is not None else []), *panels]
-    chart = alt.vconcat(*(part.properties(width=width) for part in parts)) if parts else _empty(width)
+    chart = stacked(*(part | {"width": width} for part in parts or [_empty()]))
     if headline is not None:
-        chart = chart.properties(title=headline)
+        chart["title"] = headline.to_dict()
     spans: list[Row] = [{"at": row["bucket_at"], "to": row["bucket_end"]} for row in rows]
     spans += [{"at": window["window_start"], "to": window["window_end"]} for window in windows]
-    chart = chart.add_params(alt.param(name="engine", value=worst), *view_window(spans, "at", "to"))
-    spec = finished(chart, {"rows": rows, "windows": timeline.worded(windows)}, "The run at a glance.")
+    params = [alt.param(name="engine", value=worst), *view_window(spans, "at", "to")]
+    spec = finished(chart, {"rows": rows, "windows": timeline.worded(windows)}, "The run at a glance.", params=params)
     spec["config"] |= {"background": PAPER.light}
     spec["padding"] = 12
     return spec
 
 
-def _empty(width: int) -> alt.VConcatChart:
-    nothing = alt.Chart(alt.InlineData(values=[{"one": 1}])).mark_text(text="No load samples in this run.", fontSize=13)
-    return alt.vconcat(nothing.properties(width=width, height=60))
+def _empty() -> Spec:
+    mark = {"type": "text", "text": "No load samples in this run.", "fontSize": 13}
+    return {"data": {"values": [{"one": 1}]}, "mark": mark, "height": 60}
 
 
 def _headline(data: Data) -> alt.TitleParams:

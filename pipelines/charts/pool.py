@@ -74,10 +74,9 @@ def figure(data: Data) -> Figure:
     )
     if not parts:
         return replace(figure, legend=())
-    chart = layered(_stack(parts), *header("Share of the KV pool, %"), height=110).add_params(
-        *view_window(data.rows(RUN_SPAN), "from_at", "to_at")
-    )
-    return replace(figure, spec=finished(chart, {"rows": rows}, figure.alt))
+    chart = layered(_stack(parts), *header("Share of the KV pool, %"), height=110)
+    window = view_window(data.rows(RUN_SPAN), "from_at", "to_at")
+    return replace(figure, spec=finished(chart, {"rows": rows}, figure.alt, params=window))
 
 
 def _stack(parts: Sequence[str]) -> alt.Chart:

@@ -9,7 +9,19 @@ import altair as alt
 
 from pipelines.charts import language
 from pipelines.charts.data import RUN_SPAN, Data, Row
-from pipelines.charts.figure import Entry, Figure, amount_axis, finished, header, layered, named, time_axis, view_window
+from pipelines.charts.figure import (
+    Entry,
+    Figure,
+    Spec,
+    amount_axis,
+    finished,
+    header,
+    layered,
+    named,
+    stacked,
+    time_axis,
+    view_window,
+)
 from pipelines.charts.language import PREFIX_EVICTION, WORK, WORK_SOFT, count, percent
 
 QUERY = """\
@@ -100,11 +112,11 @@ def figure(data: Data) -> Figure:
         panels.append(_reclaimed(time_axis("bucket_at"), again))
     if not panels:
         return figure
-    chart = alt.vconcat(*panels).add_params(*view_window(data.rows(RUN_SPAN), "from_at", "to_at"))
-    return replace(figure, spec=finished(chart, {"rows": rows}, figure.alt))
+    window = view_window(data.rows(RUN_SPAN), "from_at", "to_at")
+    return replace(figure, spec=finished(stacked(*panels), {"rows": rows}, figure.alt, params=window))
 
 
-def _load(x: alt.X) -> alt.LayerChart:
+def _load(x: alt.X) -> Spec:
     """The pool below the hits: cached prefixes go when active requests need their blocks."""
     area = (
         alt.Chart(named("rows"))
@@ -117,7 +129,7 @@ def _load(x: alt.X) -> alt.LayerChart:
     return layered(area, *header("KV pool held by active requests, %"), height=60)
 
 
-def _reclaimed(x: alt.X, again: str) -> alt.LayerChart:
+def _reclaimed(x: alt.X, again: str) -> Spec:
     """Tokens in reclaimed blocks as faint bars, the part that was asked for again in front."""
     base = alt.Chart(named("rows"))
     return layered(

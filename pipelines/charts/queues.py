@@ -9,7 +9,7 @@ import altair as alt
 
 from pipelines.charts import language
 from pipelines.charts.data import Data, Row
-from pipelines.charts.figure import Figure, amount_axis, finished, header, layered, named
+from pipelines.charts.figure import Figure, Spec, amount_axis, finished, header, layered, named, stacked
 from pipelines.charts.language import QUEUE_CAUSES, QUEUEING, SOFT, duration
 
 QUERY = """\
@@ -46,7 +46,7 @@ def figure(data: Data) -> Figure:
     shown = [measure for measure in MEASURES if any(row[measure[0]] for row in rows)]
     if not shown:
         return figure
-    chart = alt.vconcat(*(_bars(rows, column, title) for column, title in shown), spacing=30)
+    chart = stacked(*(_bars(rows, column, title) for column, title in shown)) | {"spacing": 30}
     return replace(figure, spec=finished(chart, {"rows": rows}, figure.alt, margin=14))
 
 
@@ -61,7 +61,7 @@ def is_watched(data: Data) -> bool:
     )
 
 
-def _bars(rows: Sequence[Row], column: str, title: str) -> alt.LayerChart:
+def _bars(rows: Sequence[Row], column: str, title: str) -> Spec:
     known = [row for row in rows if row[column] is not None]
     y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows], axis=None)
     base = alt.Chart(named("rows")).transform_filter(f"isValid(datum.{column})")

@@ -307,8 +307,8 @@ def lanes(data: Data) -> Figure:
         for is_pause in (False, True)  # pauses over the streaming they interrupt
         if any(row["is_pause"] is is_pause for row in worded)
     ]
-    chart = layered(*bars, height=15 * len(names)).add_params(*view_window(rows, "from_at", "to_at"))
-    spec = finished(chart, {"rows": worded}, figure.alt, is_linked=False)  # its window is the episode's own
+    chart, window = layered(*bars, height=15 * len(names)), view_window(rows, "from_at", "to_at")
+    spec = finished(chart, {"rows": worded}, figure.alt, params=window, is_linked=False)  # its window is the episode's own
     return replace(figure, legend=[Entry(*PARTS[part]) for part in seen], spec=spec)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import altair as alt
 
 from pipelines.charts.data import Data, Row
-from pipelines.charts.figure import Chart, Entry, Figure, amount_axis, finished, header, layered, named
+from pipelines.charts.figure import Entry, Figure, Spec, amount_axis, finished, header, layered, named, stacked
 from pipelines.charts.language import AXIS_EXTENT, INK, PREEMPTION, WORK, Tone
 
 FEWEST_LEVELS = 3  # of fewer there is nothing to see that the table does not say
@@ -82,8 +82,8 @@ def figure(data: Data) -> Figure | None:
     )
     shown = [panel for panel in PANELS if any(row[panel.column] is not None for row in rows)]
     panels = [_panel(panel, rows, knee, is_last=panel is shown[-1]) for panel in shown]
-    chart: Chart = alt.vconcat(*panels)
-    return replace(figure, spec=finished(chart, {"rows": rows, "marks": [_marks(knee, rows)]}, figure.alt, is_linked=False))
+    datasets = {"rows": rows, "marks": [_marks(knee, rows)]}
+    return replace(figure, spec=finished(stacked(*panels), datasets, figure.alt, is_linked=False))
 
 
 def levels(data: Data) -> list[Row]:
@@ -97,7 +97,7 @@ def knees_of(data: Data) -> list[Row]:
     return data.rows(KNEES)
 
 
-def _panel(panel: Panel, rows: Sequence[Row], knee: Row, *, is_last: bool) -> alt.LayerChart:
+def _panel(panel: Panel, rows: Sequence[Row], knee: Row, *, is_last: bool) -> Spec:
     unit = "requests at once" if knee["dimension"] == "concurrency" else "requests per second"
     x = alt.X(
         "level:Q",

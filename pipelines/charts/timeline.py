@@ -6,7 +6,6 @@ chart, with what would fill it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,22 @@ import altair as alt
 
 from pipelines.charts import language
 from pipelines.charts.data import RUN_SPAN, Data, Row
-from pipelines.charts.figure import Entry, Figure, amount_axis, finished, header, headroom, layered, named, time_axis, view_window
+from pipelines.charts.figure import (
+    Entry,
+    Figure,
+    Spec,
+    amount_axis,
+    finished,
+    header,
+    headroom,
+    layered,
+    named,
+    param_of,
+    spec_of,
+    stacked,
+    time_axis,
+    view_window,
+)
 from pipelines.charts.language import PREEMPTION, QUEUEING, RECOMPUTATION, SOFT, WORK, WORK_SOFT, Tone
 
 QUERY = """\
@@ -181,36 +195,29 @@ def _with_spec(
         zoom=False,
     )
     pointer = alt.selection_point(name="pointer", on="pointerover", clear="pointerout", fields=["bucket_at"], empty=False)
-    panels = [draw(panel, rows, pointer=pointer, brush=brush, labels=panel is shown[-1]) for panel in shown]
+    panels = [draw(panel, rows, pointer=pointer, labels=panel is shown[-1]) for panel in shown]
     ribbon = verdict_ribbon(windows)
-    with warnings.catch_warnings():  # pointer and brush are one and the same in every panel: that is what links them
-        warnings.filterwarnings("ignore", message="Automatically deduplicated selection parameter")
-        chart = alt.vconcat(*([ribbon, *panels] if ribbon is not None else panels))
-    chart = chart.add_params(engine, *view_window(span, "from_at", "to_at"))
-    spec = finished(chart, {"rows": rows, "windows": _for_every_engine(worded(windows), rows)}, figure.alt)
+    bands = [_band(panel) for panel in shown]
+    chart = stacked(*([ribbon] if ribbon is not None else []), *panels)
+    chart["params"] = [{**param_of(each), "views": bands} for each in (pointer, brush)]  # the same in all panels: what links them
+    datasets = {"rows": rows, "windows": _for_every_engine(worded(windows), rows)}
+    spec = finished(chart, datasets, figure.alt, params=[engine, *view_window(span, "from_at", "to_at")])
     return replace(figure, spec=spec)
 
 
-def draw(
-    panel: Panel,
-    rows: Sequence[Row],
-    *,
-    pointer: alt.Parameter | None = None,
-    brush: alt.Parameter | None = None,
-    labels: bool = False,
-) -> alt.LayerChart:
+def draw(panel: Panel, rows: Sequence[Row], *, pointer: alt.Parameter | None = None, labels: bool = False) -> Spec:
     """One panel: the shaded windows, its series, its key, and the pointer's band across all panels."""
     of_engine = "datum.engine === engine"
     base = alt.Chart(named("rows")).transform_filter(of_engine)
     x = time_axis("bucket_at", labels=labels)
-    layers: list[alt.Chart] = [_shade(of_engine, labels=labels)]
-    stacked = [series for series in panel.series if series.mark == "stack" and _has(rows, series)]
-    layers += [_stack(base, stacked, x)] if stacked else []
+    layers: list[alt.Chart | Spec] = [_shade(of_engine, labels=labels)]
+    parts = [series for series in panel.series if series.mark == "stack" and _has(rows, series)]
+    layers += [_stack(base, parts, x)] if parts else []
     known = [series for series in panel.series if _has(rows, series)]
     layers += [_series(base, series, x, panel, rows) for series in known if series.mark != "stack"]
-    layers += [headroom(base, [series.column for series in known], is_stacked=bool(stacked))] if not panel.percent else []
+    layers += [headroom(base, [series.column for series in known], is_stacked=bool(parts))] if not panel.percent else []
     layers += _title(panel, known, rows)
-    if pointer is not None and brush is not None:
+    if pointer is not None:
         band = base.mark_rect(clip=True, color=language.INK.light).encode(
             x=x,
             x2="bucket_end",
@@ -219,11 +226,16 @@ def draw(
             opacity=alt.condition(pointer, alt.value(0.1), alt.value(0)),
             tooltip=_tooltip(rows),
         )
-        layers.append(band.add_params(pointer, brush))
+        layers.append(spec_of(band) | {"name": _band(panel)})
     return layered(*layers, height=panel.height)
 
 
-def _title(panel: Panel, known: Sequence[Series], rows: Sequence[Row]) -> list[alt.Chart]:
+def _band(panel: Panel) -> str:
+    """The name of the layer that pointer and brush act on."""
+    return f"band of {panel.title}"
+
+
+def _title(panel: Panel, known: Sequence[Series], rows: Sequence[Row]) -> list[Spec]:
     """The panel's title line: with a key where it can hold several series, and a word where all of them are nothing."""
     some = {series.column for series in known if any(row[series.column] for row in rows)}
     # a line of nothing is seen, an area is not
@@ -262,8 +274,8 @@ def _series(base: alt.Chart, series: Series, x: alt.X, panel: Panel, rows: Seque
     return chart.encode(x=x, y=y)
 
 
-def _stack(base: alt.Chart, stacked: Sequence[Series], x: alt.X) -> alt.Chart:
-    columns: list[str | alt.FieldName] = [series.column for series in stacked]
+def _stack(base: alt.Chart, parts: Sequence[Series], x: alt.X) -> alt.Chart:
+    columns: list[str | alt.FieldName] = [series.column for series in parts]
     return (
         base.transform_fold(columns, as_=["part", "tokens_per_s"])
         .transform_calculate(order=f"indexof({columns[::-1]}, datum.part)")  # column names are our own
@@ -272,7 +284,7 @@ def _stack(base: alt.Chart, stacked: Sequence[Series], x: alt.X) -> alt.Chart:
             x=x,
             y=alt.Y("tokens_per_s:Q", title=None, stack="zero", axis=amount_axis(extent=language.AXIS_EXTENT)),
             color=alt.Color(
-                "part:N", legend=None, scale=alt.Scale(domain=columns, range=[series.tone.light for series in stacked])
+                "part:N", legend=None, scale=alt.Scale(domain=columns, range=[series.tone.light for series in parts])
             ),
             order="order:Q",
         )
@@ -294,7 +306,7 @@ def _shade(of_engine: str, *, labels: bool) -> alt.Chart:
     )
 
 
-def verdict_ribbon(windows: Sequence[Row]) -> alt.LayerChart | None:
+def verdict_ribbon(windows: Sequence[Row]) -> Spec | None:
     """One lane for each verdict that held, worst first."""
     lanes = list(dict.fromkeys(language.word(language.VERDICTS, window["verdict"]).name for window in windows))
     if not lanes:

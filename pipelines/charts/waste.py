@@ -9,7 +9,7 @@ import altair as alt
 
 from pipelines.charts import language
 from pipelines.charts.data import Data, Row
-from pipelines.charts.figure import WITHIN, Figure, amount_axis, finished, in_order, layered, named
+from pipelines.charts.figure import WITHIN, Figure, Spec, amount_axis, finished, in_order, layered, named
 from pipelines.charts.language import OFFLOAD, PAPER, SOFT, WASTE_KINDS, between, count, percent
 
 QUERY = """\
@@ -62,7 +62,7 @@ def figure(data: Data) -> Figure:
     )
 
 
-def _bars(rows: Sequence[Row]) -> alt.LayerChart:
+def _bars(rows: Sequence[Row]) -> Spec:
     base = alt.Chart(named("rows"))
     y = alt.Y("label:N", sort=in_order("place"), title=None, axis=None)
     color = alt.Color("tone:N", scale=None, legend=None)
