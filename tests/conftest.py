@@ -6,13 +6,14 @@ import fcntl
 import json
 import os
 import pickle
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pytest
@@ -27,6 +28,7 @@ from pipelines.publish import published
 from tests.fleet_days import Fleet
 
 PROJECT = Path(__file__).parent.parent
+T = TypeVar("T")
 SAMPLES = sorted(path.parent for path in (PROJECT / "sample_traces").glob("*/expected.json"))
 
 
@@ -59,23 +61,48 @@ def tables_of(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         yield con
 
 
-@pytest.fixture(scope="session")
-def analyze_sample(tmp_path_factory) -> Callable[[Path], Analyzed]:
-    """The analysis of a sample, made once a session. Read it; do not write below it."""
-    made: dict[Path, Analyzed] = {}
-    session = os.environ.get("PYTEST_XDIST_TESTRUNUID")  # workers of one session share what one of them has made
-    shared = tmp_path_factory.getbasetemp().parent / session if session else tmp_path_factory.mktemp("analyzed")
-    shared.mkdir(exist_ok=True)
+@dataclass(frozen=True)
+class Shared:
+    """What takes long to make: made once a session, by whichever worker asks first, and read by all. Nobody changes it.
 
-    def analyze_once(sample: Path) -> Analyzed:
-        if sample not in made:
-            finished = shared / f"{sample.name}.pickle"
-            with (shared / f"{sample.name}.lock").open("w") as lock:
+    A fixture of a module would be made again by each worker that gets one of the module's tests.
+    """
+
+    folder: Path
+    _made: dict[str, Any] = field(default_factory=dict)
+
+    def once(self, name: str, make: Callable[[Path], T]) -> T:
+        """What `make` returns, which can be pickled; it is given a folder of its own, which stays."""
+        if name not in self._made:
+            folder, finished = self.folder / name, self.folder / f"{name}.pickle"
+            with (self.folder / f"{name}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if not finished.exists():
-                    finished.write_bytes(pickle.dumps(analyze([sample], shared / sample.name, Run(sample.name))))
-            made[sample] = Analyzed(sample, pickle.loads(finished.read_bytes()))
-        return made[sample]
+                    shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed to
+                    folder.mkdir()
+                    finished.write_bytes(pickle.dumps(make(folder)))
+            self._made[name] = pickle.loads(finished.read_bytes())
+        return self._made[name]
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory) -> Shared:
+    """What the workers of one session make for each other."""
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    folder = tmp_path_factory.getbasetemp().parent / session if session else tmp_path_factory.mktemp("shared")
+    folder.mkdir(exist_ok=True)
+    return Shared(folder)
+
+
+@pytest.fixture(scope="session")
+def analyze_sample(shared) -> Callable[[Path], Analyzed]:
+    """The analysis of a sample, made once a session. Read it; do not write below it."""
+
+    def analyze_once(sample: Path) -> Analyzed:
+        def make(folder: Path) -> Analysis:
+            return analyze([sample], folder / "out", Run(sample.name))
+
+        return Analyzed(sample, shared.once(f"analyzed-{sample.name}", make))
 
     return analyze_once
 

@@ -6,6 +6,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -27,31 +28,34 @@ SAMPLE = PROJECT / "sample_traces" / RUN
 class Done:
     """One partition materialized in-process, and the same inputs analyzed by the command line's function."""
 
-    result: dg.ExecuteInProcessResult
-    workspace: Workspace
+    shown: dict[str, dict[str, Any]]  # what each asset's materialization shows
+    failed: set[str]  # names of checks
+    results: Path
     analysis: Analysis
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory) -> Done:
-    root = tmp_path_factory.mktemp("dagster")
+def both_ways(root: Path) -> Done:
     shutil.copytree(SAMPLE, root / "drop" / RUN)
     workspace = Workspace(drop=str(root / "drop"), lake=str(root / "lake"))
     job = build_defs(workspace=workspace).resolve_job_def("analyze_run")
     with dg.DagsterInstance.ephemeral() as instance:  # in memory: a database of its own would take longer than the tables
         instance.add_dynamic_partitions("runs", [RUN])
         result = job.execute_in_process(instance=instance, partition_key=RUN)
-    return Done(result, workspace, analyze([root / "drop" / RUN], root / "out", Run(RUN)))
+    shown = {
+        "/".join(each.asset_key.path): {name: value.value for name, value in each.materialization.metadata.items()}
+        for each in result.get_asset_materialization_events()
+    }
+    failed = {evaluation.check_name for evaluation in result.get_asset_check_evaluations() if not evaluation.passed}
+    return Done(shown, failed, workspace.results(RUN), analyze([root / "drop" / RUN], root / "out", Run(RUN)))
 
 
-def materialization(done: Done, layer: str, table: str) -> dict:
-    """Metadata of an asset's materialization, as plain values."""
-    [made] = done.result.asset_materializations_for_node(f"{layer}__{table}")
-    return {name: value.value for name, value in made.metadata.items()}
+@pytest.fixture
+def done(shared) -> Done:
+    return shared.once("dagster", both_ways)
 
 
 def test_the_assets_and_the_command_line_make_the_same_tables(done):
-    results = done.workspace.results(RUN)
+    results = done.results
     files = {path.name for path in (results / "tables").iterdir()}
     assert files == {path.name for path in (done.analysis.out / "tables").iterdir()}
     for name in sorted(files):
@@ -78,7 +82,7 @@ def test_the_graph_reads_what_the_models_read():
 
 
 def test_a_materialized_table_shows_its_rows_columns_and_lineage(done):
-    shown = materialization(done, "marts", "queue_time")
+    shown = done.shown["marts/queue_time"]
     assert shown["dagster/row_count"] > 0
     assert [column.name for column in shown["dagster/column_schema"].columns] == [
         name for name, _ in models()["marts.queue_time"].columns
@@ -98,21 +102,20 @@ def test_lineage_names_the_columns_a_value_comes_from():
 
 
 def test_the_report_shows_a_picture_and_the_verdict(done):
-    shown = materialization(done, "published", "report")
+    shown = done.shown["published/report"]
     assert shown["timeline"].startswith("![the run at a glance](data:image/png;base64,")
     assert shown["verdict"].startswith("queue_kv_capacity")
 
 
 def test_every_check_holds_but_for_files_of_another_kind(done):
-    failed = {evaluation.check_name for evaluation in done.result.get_asset_check_evaluations() if not evaluation.passed}
-    assert failed == {"every_file_is_read"}  # the sample's README and expected.json
+    assert done.failed == {"every_file_is_read"}  # the sample's README and expected.json
 
 
 def test_an_unreadable_input_fails_the_run_and_says_why(tmp_path):
     (tmp_path / "drop" / "bad").mkdir(parents=True)
     (tmp_path / "drop" / "bad" / "notes").write_text("nothing\n")
     job = build_defs(workspace=Workspace(drop=str(tmp_path / "drop"), lake=str(tmp_path / "lake"))).resolve_job_def("analyze_run")
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("runs", ["bad"])
         result = job.execute_in_process(instance=instance, partition_key="bad", raise_on_error=False)
     assert not result.success

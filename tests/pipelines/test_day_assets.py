@@ -24,19 +24,31 @@ THRESHOLDS = "[thresholds]\npreemptions_per_hour = 50\nrecompute_share = 0.9\n"
 class Night:
     """One partition of the daily job, run in-process."""
 
-    config: Config
-    result: dg.ExecuteInProcessResult
+    success: bool
+    events: list[dg.DagsterEvent]
+
+    def of(self, kind: dg.DagsterEventType) -> list[dg.DagsterEvent]:
+        """The events of a kind, in their order."""
+        return [event for event in self.events if event.event_type == kind]
+
+    def unmet(self) -> list[dg.AssetCheckEvaluation]:
+        """The checks that did not hold."""
+        told = [event.asset_check_evaluation_data for event in self.of(dg.DagsterEventType.ASSET_CHECK_EVALUATION)]
+        return [each for each in told if not each.passed]
 
     def failed(self) -> set[tuple[str, str]]:
         """Group and name of each check that did not hold."""
-        return {
-            (each.asset_key.path[1], each.check_name) for each in self.result.get_asset_check_evaluations() if not each.passed
-        }
+        return {(each.asset_key.path[1], each.check_name) for each in self.unmet()}
+
+    def made(self) -> dict[tuple[str, ...], dict]:
+        """What each asset's materialization shows."""
+        events = self.of(dg.DagsterEventType.ASSET_MATERIALIZATION)
+        told = [event.step_materialization_data.materialization for event in events]
+        return {tuple(each.asset_key.path): {name: value.value for name, value in each.metadata.items()} for each in told}
 
     def metadata(self, *path: str) -> dict:
         """What an asset's materialization shows."""
-        [made] = [each for each in self.result.get_asset_materialization_events() if each.asset_key == dg.AssetKey(path)]
-        return {name: value.value for name, value in made.materialization.metadata.items()}
+        return self.made()[path]
 
 
 def said(config: Config, lines: str) -> None:
@@ -47,26 +59,29 @@ def said(config: Config, lines: str) -> None:
 def run(config: Config) -> Night:
     job = build_defs(config=config).resolve_job_def("daily")
     with dg.DagsterInstance.ephemeral() as instance:
-        return Night(config, job.execute_in_process(instance=instance, partition_key=DAY, raise_on_error=False))
+        result = job.execute_in_process(instance=instance, partition_key=DAY, raise_on_error=False)
+        return Night(result.success, list(result.all_events))
 
 
-@pytest.fixture(scope="module")
-def night(tmp_path_factory) -> Night:
+def two_groups(root: Path) -> Night:
     """Two groups; one has an engine without files."""
-    root = tmp_path_factory.mktemp("night")
     config = configured(root, ("chat", "documents", "idle"), extra=THRESHOLDS)
     scrapes(root / f"chat/{DAY}/metrics.json", at(f"{DAY} 10:00"), 20)
     scrapes(root / f"documents/{DAY}/metrics.json", at(f"{DAY} 10:00"), 20, per_step=0.01)
     return run(config)
 
 
+@pytest.fixture
+def night(shared) -> Night:
+    return shared.once("night", two_groups)
+
+
 def test_a_night_makes_every_table_of_every_group_then_the_fleet_then_the_catalog(night):
-    assert night.result.success
-    steps = [event.step_key for event in night.result.all_events if event.event_type == dg.DagsterEventType.STEP_SUCCESS]
+    assert night.success
+    steps = [event.step_key for event in night.of(dg.DagsterEventType.STEP_SUCCESS)]
     assert (set(steps[:2]), steps[2:]) == ({"days_even", "days_odd"}, ["fleet_day"])
-    made = {tuple(each.asset_key.path) for each in night.result.get_asset_materialization_events()}
     tables = {("days", group, table) for group in ("even", "odd") for table in daily.tables()}
-    assert made == tables | {("fleet", model.table) for model in fleet_day.fleet_models().values()} | {
+    assert night.made().keys() == tables | {("fleet", model.table) for model in fleet_day.fleet_models().values()} | {
         ("fleet", name) for name in ("report", "catalog")
     }
 
@@ -84,8 +99,7 @@ def test_a_table_shows_its_rows_columns_lineage_the_day_in_words_and_a_picture(n
 
 def test_a_threshold_passed_is_a_check_that_fails_and_warns_for_its_group_alone(night):
     assert night.failed() == {("even", "preemptions_per_hour"), ("even", "every_engine_is_there")}
-    severities = {each.check_name: each.severity for each in night.result.get_asset_check_evaluations() if not each.passed}
-    assert set(severities.values()) == {dg.AssetCheckSeverity.WARN}
+    assert {each.severity for each in night.unmet()} == {dg.AssetCheckSeverity.WARN}
 
 
 def test_accounts_that_do_not_add_up_stop_the_night_before_the_fleet(tmp_path, monkeypatch):
@@ -95,9 +109,9 @@ def test_accounts_that_do_not_add_up_stop_the_night_before_the_fleet(tmp_path, m
     for module in ("checks", "day_assets"):
         monkeypatch.setattr(f"pipelines.{module}.DAY_CHECKS", (broken,))
     stopped = run(config)
-    assert not stopped.result.success
+    assert not stopped.success
     assert stopped.failed() == {("even", "always")}
-    assert not stopped.result.get_asset_materialization_events()
+    assert not stopped.made()
 
 
 def test_a_group_of_which_nothing_can_be_read_fails_alone_and_the_fleet_is_made_of_the_others(tmp_path):
@@ -105,22 +119,22 @@ def test_a_group_of_which_nothing_can_be_read_fails_alone_and_the_fleet_is_made_
     write(tmp_path / f"chat/{DAY}/notes", ["nothing\n"])
     scrapes(tmp_path / f"documents/{DAY}/metrics.json", at(f"{DAY} 10:00"), 20)
     night = run(config)
-    [told] = [each for each in night.result.get_asset_check_evaluations() if not each.passed]
+    [told] = night.unmet()
     assert (told.asset_key.path[1], told.check_name, told.severity.name) == ("even", "every_engine_is_there", "ERROR")
     assert (told.description or "").startswith("chat: its one file cannot be read: notes: ")
     assert night.metadata("days", "even", "verdicts")["dagster/row_count"] == 0
     assert night.metadata("days", "odd", "verdicts")["dagster/row_count"] > 0
     assert "documents" in night.metadata("fleet", "totals")["verdict"]
-    assert night.result.success
+    assert night.success
 
 
 def test_a_night_without_any_file_fails_where_the_fleet_would_be_made(tmp_path):
     config = configured(tmp_path)
     write(tmp_path / f"chat/{DAY}/notes", ["nothing\n"])
     unread = run(config)
-    assert not unread.result.success
+    assert not unread.success
     assert unread.failed() == {("even", "every_engine_is_there")}
-    [failed] = [each for each in unread.result.all_events if each.event_type == dg.DagsterEventType.STEP_FAILURE]
+    [failed] = unread.of(dg.DagsterEventType.STEP_FAILURE)
     assert failed.step_key == "fleet_day"
 
 
