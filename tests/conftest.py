@@ -29,6 +29,7 @@ from tests.fleet_days import Fleet
 
 PROJECT = Path(__file__).parent.parent
 T = TypeVar("T")
+SMALL = PROJECT / "sample_traces" / "llamacpp-b11549-exhaustion"  # what is analyzed fastest
 SAMPLES = sorted(path.parent for path in (PROJECT / "sample_traces").glob("*/expected.json"))
 
 
@@ -111,6 +112,12 @@ def analyze_sample(shared) -> Callable[[Path], Analyzed]:
 def analyzed(analyze_sample) -> Analyzed:
     """The preemption sample's analysis."""
     return analyze_sample(PROJECT / "sample_traces" / "vllm-0.32-preemption")
+
+
+@pytest.fixture(scope="session")
+def small(shared) -> Analysis:
+    """The analysis of SMALL, a run called `small`, without a report. Copy it before changing anything."""
+    return shared.once("small", lambda folder: analyze([SMALL], folder / "out", Run("small"), has_report=False))
 
 
 @pytest.fixture

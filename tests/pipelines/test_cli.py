@@ -18,16 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import cli, cli_arguments, cli_commands, sqlprompt
-from pipelines.analysis import build
 from pipelines.duck import INTERRUPTED
-from pipelines.intake import read
 from pipelines.lake import Lake
-from pipelines.models import Run
 from pipelines.sqlshell import open_read_only, results
-from tests.conftest import PROJECT
+from tests.conftest import PROJECT, SMALL
 from tests.pipelines.test_intake import BROKEN, READ_IN_PART, SAMPLE
 
-SMALL = PROJECT / "sample_traces" / "vllm-0.32-queue-kv-capacity"
+RECORDING = PROJECT / "sample_traces" / "vllm-0.32-queue-kv-capacity"
 
 
 def run(capsys, *words: object) -> tuple[int, str, str]:
@@ -63,7 +60,7 @@ WRONG_CALLS = {
 
 @pytest.mark.parametrize("call", WRONG_CALLS)
 def test_a_wrong_call_is_one_line_and_status_2(capsys, tmp_path, call):
-    status, out, error = run(capsys, *call.format(sample=SMALL, out=tmp_path / "out").split())
+    status, out, error = run(capsys, *call.format(sample=RECORDING, out=tmp_path / "out").split())
     assert (status, out, error.count("\n")) == (2, "", 1)
     assert error.startswith("kvpressure: ")
     assert WRONG_CALLS[call] in error
@@ -79,18 +76,23 @@ def test_an_input_that_cannot_be_read_is_one_line_and_status_2(capsys, tmp_path,
     assert error.startswith("kvpressure: given: ")
 
 
-@pytest.mark.parametrize("content", READ_IN_PART)
-def test_an_input_of_which_a_part_can_be_read_is_analyzed_and_its_fault_said(capsys, tmp_path, content):
-    (tmp_path / "given").write_bytes(BROKEN[content][0])
-    status, out, error = run(capsys, "analyze", tmp_path / "given", "--out", tmp_path / "out", "--no-report")
+def test_the_rest_of_a_mixed_folder_is_analyzed_and_each_fault_said(capsys, tmp_path):
+    (given := tmp_path / "given").mkdir()
+    parts = {f"part-{number}": content for number, content in enumerate(READ_IN_PART)}
+    for name, content in parts.items():
+        (given / name).write_bytes(BROKEN[content][0])
+    (given / "empty").write_bytes(b"")
+    status, out, error = run(capsys, "analyze", given, "--out", tmp_path / "out", "--no-report")
     assert status == 0
-    assert re.search(r"^kvpressure: given: .*; what was read of it is used$", error, re.MULTILINE)
-    with duckdb.connect(str(tmp_path / "out" / "analysis.duckdb"), read_only=True) as con:
-        assert con.sql("select flag from data_quality where source = 'given' and severity = 'error'").fetchall() == [
-            ("read_in_part",)
-        ]
-        assert con.sql("select lines_used > 0 from sources").fetchall() == [(True,)]
+    faults = [line for line in error.splitlines() if not re.search(r", \d+ s$", line)]  # progress aside
+    assert [line.split(":")[1].strip() for line in faults] == ["empty", *parts]
+    assert all(line.endswith("; what was read of it is used") for line in faults[1:])
     assert "what was read of it is used" in " ".join(out.split())
+    with duckdb.connect(str(tmp_path / "out" / "analysis.duckdb"), read_only=True) as con:
+        told = con.sql("select source from data_quality where flag = 'read_in_part' and severity = 'error' order by all")
+        assert told.fetchall() == [(name,) for name in parts]
+        used = con.sql("select source from sources where lines_used > 0 order by all").fetchall()
+        assert used == [(name,) for name in parts]
 
 
 def test_a_folder_with_nothing_readable_is_one_line_and_status_2(capsys, tmp_path):
@@ -103,21 +105,8 @@ def test_a_folder_with_nothing_readable_is_one_line_and_status_2(capsys, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_the_rest_of_a_mixed_folder_is_analyzed_and_each_fault_said(capsys, tmp_path):
-    for file in SMALL.iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    (tmp_path / "broken.log.gz").write_bytes(BROKEN["a log cut inside its gzip"][0])
-    (tmp_path / "empty").write_bytes(b"")
-    status, out, error = run(capsys, "analyze", tmp_path, "--out", tmp_path / "out", "--no-report")
-    assert status == 0
-    assert out
-    faults = [line for line in error.splitlines() if not re.search(r", \d+ s$", line)]  # progress aside
-    assert [line.split(":")[1].strip() for line in faults] == ["broken.log", "empty"]
-    assert (tmp_path / "out" / "analysis.duckdb").exists()
-
-
 def test_what_is_wrong_with_many_files_alike_is_one_line(capsys, tmp_path):
-    (tmp_path / "spans.jsonl.gz").symlink_to(SMALL / "spans.jsonl.gz")
+    (tmp_path / "spans.jsonl.gz").symlink_to(RECORDING / "spans.jsonl.gz")
     for number in range(30):
         (tmp_path / f"pod-{number:02}.log").write_text(
             f"INFO 11-27 10:00:{number:02} [api_server.py:1] vLLM API server started\n"
@@ -130,8 +119,8 @@ def test_what_is_wrong_with_many_files_alike_is_one_line(capsys, tmp_path):
     assert faults[1].startswith("kvpressure: pod-00.log (29 more alike): vLLM server log, but its one line says nothing of load")
 
 
-def test_a_failed_analysis_leaves_the_older_result_alone(capsys, tmp_path):
-    run(capsys, "analyze", SMALL, "--out", tmp_path / "out", "--no-report")
+def test_a_failed_analysis_leaves_the_older_result_alone(capsys, tmp_path, small):
+    shutil.copytree(small.out, tmp_path / "out")
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     (tmp_path / "empty").write_bytes(b"")
     assert run(capsys, "analyze", tmp_path / "empty", "--out", tmp_path / "out")[0] == 2
@@ -159,7 +148,7 @@ def test_what_a_killed_analysis_left_is_taken_away_by_the_next(capsys, tmp_path)
     left, foreign = (tmp_path / "out" / f".kvpressure-{name}" for name in ("999999999", "notes"))
     left.mkdir(parents=True)
     foreign.mkdir()
-    run(capsys, "parse", SMALL / "spans.jsonl.gz", "--out", tmp_path / "out")
+    run(capsys, "parse", RECORDING / "spans.jsonl.gz", "--out", tmp_path / "out")
     assert not left.exists()
     assert foreign.exists()
 
@@ -183,7 +172,7 @@ def test_an_interrupt_within_a_query_is_one_line(capsys, tmp_path, monkeypatch):
         raise RuntimeError(INTERRUPTED)
 
     monkeypatch.setattr("pipelines.analysis.build", interrupted)
-    status, _, error = run(capsys, "analyze", SMALL / "server.log", "--out", tmp_path / "out")
+    status, _, error = run(capsys, "analyze", RECORDING / "server.log", "--out", tmp_path / "out")
     assert (status, error.splitlines()[-1]) == (2, "kvpressure: interrupted; nothing was written")  # the last, where it is slow
     assert not (tmp_path / "out").exists()
 
@@ -206,7 +195,7 @@ class Interrupting(MetaPathFinder):
 
 sys.modules.pop("signal", None)
 sys.meta_path.insert(0, Interrupting())
-sys.exit(pipelines.cli.main(["analyze", {str(SMALL)!r}, "--out", {str(tmp_path / "out")!r}]))
+sys.exit(pipelines.cli.main(["analyze", {str(RECORDING)!r}, "--out", {str(tmp_path / "out")!r}]))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PROJECT, check=False)
     assert (done.returncode, done.stderr) == (2, "kvpressure: interrupted; nothing was written\n")
@@ -216,14 +205,18 @@ sys.exit(pipelines.cli.main(["analyze", {str(SMALL)!r}, "--out", {str(tmp_path /
 # analyze
 
 
-@pytest.fixture(scope="module")
-def result(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("result")
-    assert cli.main(["analyze", str(SAMPLE), "--out", str(out), "--name", "a run", "--gpu-cost", "2.5"]) == 0
-    return out
+@pytest.fixture
+def result(shared) -> Path:
+    def make(out: Path) -> Path:
+        assert cli.main(["analyze", str(SMALL), "--out", str(out), "--name", "a run", "--gpu-cost", "2.5", "--no-report"]) == 0
+        return out
+
+    return shared.once("result", make)
 
 
-def test_the_text_fits_a_terminal_and_begins_with_the_verdict(capsys, tmp_path):
+def test_the_text_fits_a_terminal_and_begins_with_the_verdict(capsys, tmp_path, analyzed):
+    """That the same is said of a result that was there as of one just made: tests/pipelines/test_origin.py."""
+    shutil.copytree(analyzed.analysis.out, tmp_path, dirs_exist_ok=True)
     status, out, _ = run(capsys, "analyze", SAMPLE, "--out", tmp_path)
     assert status == 0
     assert out.startswith("PREEMPTION")
@@ -233,7 +226,8 @@ def test_the_text_fits_a_terminal_and_begins_with_the_verdict(capsys, tmp_path):
 
 
 def test_json_is_the_summary_and_nothing_else(capsys, tmp_path):
-    status, out, _ = run(capsys, "analyze", SMALL, "--out", tmp_path, "--format", "json", "--no-report")
+    (tmp_path / "metrics.txt").write_text("vllm:num_requests_running 3\n")
+    status, out, _ = run(capsys, "analyze", tmp_path / "metrics.txt", "--out", tmp_path, "--format", "json", "--no-report")
     assert status == 0
     assert json.loads(out) == json.loads((tmp_path / "summary.json").read_text())
 
@@ -270,8 +264,9 @@ def test_an_analysis_of_another_version_is_one_line_and_status_2(capsys, tmp_pat
 
 
 @pytest.mark.parametrize(("limit", "status"), [("warning", 1), ("critical", 1)])
-def test_fail_on_trips_on_a_severe_verdict(capsys, tmp_path, limit, status):
-    assert run(capsys, "analyze", SAMPLE, "--out", tmp_path, "--fail-on", limit, "--no-report")[0] == status
+def test_fail_on_trips_on_a_severe_verdict(capsys, tmp_path, analyzed, limit, status):
+    shutil.copytree(analyzed.analysis.out, tmp_path, dirs_exist_ok=True)
+    assert run(capsys, "analyze", SAMPLE, "--out", tmp_path, "--fail-on", limit)[0] == status
 
 
 def test_a_window_without_anything_in_it_is_no_storm(capsys, tmp_path):
@@ -301,9 +296,9 @@ def test_parse_accounts_for_every_line_of_every_file(capsys, tmp_path):
 
 
 def test_parse_leaves_no_table_of_an_earlier_call(capsys, tmp_path):
-    run(capsys, "parse", SMALL / "kv_events.jsonl.gz", "--out", tmp_path)
+    run(capsys, "parse", RECORDING / "kv_events.jsonl.gz", "--out", tmp_path)
     assert (tmp_path / "kv_events.parquet").exists()
-    run(capsys, "parse", SMALL / "spans.jsonl.gz", "--out", tmp_path)
+    run(capsys, "parse", RECORDING / "spans.jsonl.gz", "--out", tmp_path)
     assert not (tmp_path / "kv_events.parquet").exists()
 
 
@@ -383,10 +378,11 @@ def test_sql_refuses_what_does_not_read_the_analysis(capsys, result, tmp_path, q
 
 
 @pytest.mark.parametrize(
-    "call", ["--help", "formats", "sql {result} .tables", "analyze {given} --out {out} --no-report --format json"]
+    "call", ["--help", "formats", "sql {result} .tables", "analyze {given} --name small --out {out} --no-report --format json"]
 )
-def test_a_reader_who_has_gone_is_no_fault_and_nothing_is_said_of_it(result, tmp_path, call):
-    words = [each.format(result=result, given=SMALL / "spans.jsonl.gz", out=tmp_path / "out") for each in call.split()]
+def test_a_reader_who_has_gone_is_no_fault_and_nothing_is_said_of_it(result, small, tmp_path, call):
+    shutil.copytree(small.out, tmp_path / "out")
+    words = [each.format(result=result, given=SMALL, out=tmp_path / "out") for each in call.split()]
     gone, end = os.pipe()
     os.close(gone)
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -508,11 +504,14 @@ def test_the_prompt_takes_statements_over_lines_and_its_own_words(capsys, result
     assert out.endswith("two | 2\n")
 
 
-def test_sql_reads_a_lake(capsys, tmp_path):
-    for name in ("one", "two"):
-        lake = Lake.of(tmp_path, run=name)
-        read([SMALL], lake)
-        build(lake, Run(name))
+def test_sql_reads_a_lake(capsys, tmp_path, small):
+    with open_read_only(small.out) as con:
+        for name in ("one", "two"):
+            lake = Lake.of(tmp_path, run=name)
+            verdicts = con.sql(f"select * replace ('{name}' as run) from verdicts").to_arrow_table()
+            lake.put("advice.verdicts", lambda path, rows=verdicts: pq.write_table(rows, path))
+            engines = con.sql("from core.engines").to_arrow_table()
+            lake.put("core.engines", lambda path, rows=engines: pq.write_table(rows, path))
     status, out, _ = run(capsys, "sql", tmp_path, "select distinct run from verdicts order by run", "--format", "csv")
     assert (status, out) == (0, "run\none\ntwo\n")
     assert (

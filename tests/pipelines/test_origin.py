@@ -4,43 +4,50 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
+import signal
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from pipelines import analysis, cli, origin, publish
 from pipelines.models import Run
-from tests.conftest import PROJECT
+from tests.conftest import SMALL
 
-SMALL = PROJECT / "sample_traces" / "llamacpp-b11549-exhaustion"
+RUN = Run("small")
 
 
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    """Inputs and their analysis; copies of it are as good as it is."""
-    folder = tmp_path_factory.mktemp("origin")
-    shutil.copytree(SMALL, folder / "run")
-    analysis.analyze([folder / "run"], folder / "out", Run("run"), has_report=False)
-    return folder
+class BeginsError(Exception):
+    """Something is about to be made."""
 
 
 @pytest.fixture
-def again(first, tmp_path, monkeypatch):
-    """Analyzes once more over a copy of the result; whether anything was made."""
-    made = []
-    build = analysis.build
-    monkeypatch.setattr(analysis, "build", lambda *given, **named: made.append(1) or build(*given, **named))
-    shutil.copytree(first / "out", tmp_path / "out")
+def again(small, tmp_path, monkeypatch):
+    """Analyzes the inputs once more over a copy of the result; whether it would make anything, or makes it."""
+    shutil.copytree(small.out, tmp_path / "out")
 
-    def analyze(run: Run | None = None, **options) -> bool:
-        made.clear()
-        result = analysis.analyze([first / "run"], tmp_path / "out", run or Run("run"), **{"has_report": False} | options)
-        assert result.is_unchanged is not bool(made)
+    def begins(*_: object, **__: object) -> None:
+        raise BeginsError
+
+    def analyze(run: Run = RUN, *, is_made: bool = False, **options) -> bool:
+        with monkeypatch.context() as patched:
+            if not is_made:
+                patched.setattr(analysis, "build", begins)
+            try:
+                result = analysis.analyze([SMALL], tmp_path / "out", run, **{"has_report": False} | options)
+            except BeginsError:
+                return True
         assert result.rows["advice.verdicts"] > 0
-        return bool(made)
+        return not result.is_unchanged
 
     return analyze
+
+
+def made_of(inputs: Path = SMALL) -> origin.Origin:
+    """What a run of these inputs is made of."""
+    told = origin.of(origin.inputs(analysis.intake.find([inputs])), RUN, anonymize=False, has_report=False)
+    assert told
+    return told
 
 
 def test_the_same_again_is_left_as_it_is(again, tmp_path):
@@ -50,34 +57,31 @@ def test_the_same_again_is_left_as_it_is(again, tmp_path):
     assert again(fresh=True)
 
 
-def test_a_byte_of_an_input_is_enough(again, first):
-    file = next(path for path in sorted((first / "run").iterdir()) if path.name.endswith(".log"))
-    content, times = file.read_bytes(), file.stat()
-    try:
-        file.write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
-        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # neither size nor time of it tells
-        assert again()
-    finally:
-        file.write_bytes(content)
-    assert again()
-    assert not again()
+def test_a_byte_of_an_input_is_enough(tmp_path):
+    shutil.copytree(SMALL, tmp_path / "run")
+    file = next(path for path in sorted((tmp_path / "run").iterdir()) if path.name.endswith(".log"))
+    before, content, times = made_of(tmp_path / "run"), file.read_bytes(), file.stat()
+    file.write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # neither size nor time of it tells
+    assert made_of(tmp_path / "run") != before
+    file.write_bytes(content)
+    assert made_of(tmp_path / "run") == before
 
 
 def test_options_program_and_libraries_count(again, monkeypatch):
-    assert again(Run("run", gpu_cost_usd_per_hour=2.0))
-    assert not again(Run("run", gpu_cost_usd_per_hour=2.0))
+    priced = replace(RUN, gpu_cost_usd_per_hour=2.0)
+    assert again(priced, is_made=True)
+    assert not again(priced)
+    assert again(), "it is that of the price by now"
     monkeypatch.setattr(origin, "code_version", lambda: "another")
-    assert again(Run("run", gpu_cost_usd_per_hour=2.0))
+    assert again(priced)
 
 
 @pytest.mark.parametrize("file", [publish.DATABASE, "tables/verdicts.parquet", publish.ORIGIN])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
-def test_a_result_that_is_not_whole_is_not_trusted(first, tmp_path, file, damage):
-    shutil.copytree(first / "out", tmp_path / "out")
-    sources = analysis.intake.find([first / "run"], skip=tmp_path / "out")
-    made_of = origin.of(origin.inputs(sources), Run("run"), anonymize=False, has_report=False)
-    assert made_of
-    assert origin.kept(made_of, tmp_path / "out")
+def test_a_result_that_is_not_whole_is_not_trusted(small, tmp_path, file, damage):
+    shutil.copytree(small.out, tmp_path / "out")
+    assert origin.kept(made_of(), tmp_path / "out")
     path = tmp_path / "out" / file
     content = path.read_bytes()
     if damage == "gone":
@@ -87,39 +91,34 @@ def test_a_result_that_is_not_whole_is_not_trusted(first, tmp_path, file, damage
         path.write_bytes(
             content[:middle] + (bytes([content[middle] ^ 1]) + content[middle + 1 :] if damage == "flipped" else b"")
         )
-    assert not origin.kept(made_of, tmp_path / "out")
+    assert not origin.kept(made_of(), tmp_path / "out")
 
 
-def test_a_table_too_many_is_of_another_result(first, tmp_path):
-    shutil.copytree(first / "out", tmp_path / "out")
+def test_a_table_too_many_is_of_another_result(small, tmp_path):
+    shutil.copytree(small.out, tmp_path / "out")
     shutil.copyfile(tmp_path / "out/tables/verdicts.parquet", tmp_path / "out/tables/older.parquet")
-    made_of = origin.of(origin.inputs(analysis.intake.find([first / "run"])), Run("run"), anonymize=False, has_report=False)
-    assert made_of
-    assert not origin.kept(made_of, tmp_path / "out")
+    assert not origin.kept(made_of(), tmp_path / "out")
 
 
 @pytest.mark.parametrize("step", range(4))
-def test_killed_while_the_new_takes_the_place_of_the_old_it_is_neither(first, tmp_path, step):
+def test_killed_while_the_new_takes_the_place_of_the_old_it_is_neither(small, tmp_path, step):
     """SIGKILL at each move of the replacement: the new result's own origin then finds nothing whole, and the old one neither."""
-    shutil.copytree(first / "out", tmp_path / "out")
-    shutil.copytree(first / "out", tmp_path / "made")
-    script = f"""
-import os, pathlib, signal
-from pipelines import publish
-moves, move = [], pathlib.Path.replace
-def killed(path, target):
-    if len(moves) == {step}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    moves.append(path)
-    return move(path, target)
-pathlib.Path.replace = killed
-publish.replace(pathlib.Path({str(tmp_path / "made")!r}), pathlib.Path({str(tmp_path / "out")!r}))
-"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, check=False)
-    made_of = origin.of(origin.inputs(analysis.intake.find([first / "run"])), Run("run"), anonymize=False, has_report=False)
-    assert done.returncode == -9
-    assert made_of
-    assert not origin.kept(made_of, tmp_path / "out")
+    shutil.copytree(small.out, tmp_path / "out")
+    shutil.copytree(small.out, tmp_path / "made")
+    moves, move = [], Path.replace
+
+    def killed(path: Path, target: Path) -> Path:
+        if len(moves) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        moves.append(path)
+        return move(path, target)
+
+    if not (child := os.fork()):  # nothing but files is touched there
+        Path.replace = killed
+        publish.replace(tmp_path / "made", tmp_path / "out")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert not origin.kept(made_of(), tmp_path / "out")
 
 
 def test_the_caller_hears_the_same_and_that_nothing_was_made(tmp_path, capsys):

@@ -10,12 +10,11 @@ import time
 
 import pytest
 
-from pipelines import analysis, intake, origin, publish
+from pipelines import intake, origin, publish
 from pipelines.models import Run
-from tests.conftest import PROJECT
+from tests.conftest import PROJECT, SMALL
 
 SAMPLE = PROJECT / "sample_traces" / "vllm-0.32-queue-max-num-seqs"
-SMALL = PROJECT / "sample_traces" / "llamacpp-b11549-exhaustion"
 CALL = [sys.executable, "-m", "pipelines.cli"]
 CAN_MOUNT = (
     shutil.which("unshare")
@@ -46,28 +45,14 @@ def test_a_disk_that_takes_no_more_is_one_line_and_nothing_is_left(tmp_path, sta
 
 @pytest.mark.skipif(not CAN_MOUNT, reason="no file system may be mounted here (unshare -rm)")
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
-def test_a_query_whose_result_finds_no_room_names_its_file_and_leaves_the_one_before(older, tmp_path, name):
+def test_a_query_whose_result_finds_no_room_names_its_file_and_leaves_the_one_before(small, tmp_path, name):
     query = "select n, hash(n) as told from range(100000) as numbers (n)"
-    call = f"{' '.join(CALL)} sql {older[0]} '{query}' -o {tmp_path}/{name}"
+    call = f"{' '.join(CALL)} sql {small.out} '{query}' -o {tmp_path}/{name}"
     script = f"mount -t tmpfs -o size=64k tmpfs {tmp_path} && echo before > {tmp_path}/{name} && cd {PROJECT} && {call}; told=$?"
     after = f"ls -A {tmp_path}; cat {tmp_path}/{name}; exit $told"
     done = subprocess.run(["unshare", "-rm", "sh", "-c", f"{script}; {after}"], capture_output=True, text=True, check=False)
     told = f"kvpressure: {tmp_path}/{name}: no space left on device; check the path and the free space\n"
     assert (done.returncode, done.stderr, done.stdout) == (2, told, f"{name}\nbefore\n")
-
-
-@pytest.fixture(scope="module")
-def older(tmp_path_factory):
-    """An older result to be replaced, and how long a call takes."""
-    folder = tmp_path_factory.mktemp("older")
-    analysis.analyze([SMALL], folder / "out", Run("older"), has_report=False)
-    began = time.monotonic()
-    subprocess.run([*CALL, *_call(folder / "timed")], cwd=PROJECT, check=True, capture_output=True)
-    return folder / "out", time.monotonic() - began
-
-
-def _call(out) -> list[str]:
-    return ["analyze", str(SMALL), "--out", str(out), "--no-report", "--name", "newer"]
 
 
 def _is(out, name: str) -> bool:
@@ -76,18 +61,23 @@ def _is(out, name: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("share", "how"), [(0.4, signal.SIGINT), (0.7, signal.SIGINT), (0.8, signal.SIGTERM), (0.95, signal.SIGINT)]
+    ("moment", "how"),
+    [
+        (".kvpressure-*/lake/raw", signal.SIGINT),
+        (".kvpressure-*/result/analysis.duckdb", signal.SIGTERM),
+        (".kvpressure-*/result/tables", signal.SIGINT),
+        (".kvpressure-*/result/origin.json", signal.SIGINT),
+    ],
 )
-def test_interrupted_at_any_moment_there_is_the_old_result_or_the_new_one(older, tmp_path, share, how):
-    before, took = older
-    shutil.copytree(before, tmp_path / "out")
-    with subprocess.Popen(
-        [*CALL, *_call(tmp_path / "out")], cwd=PROJECT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
-    ) as call:
-        time.sleep(share * took)
+def test_interrupted_at_any_moment_there_is_the_old_result_or_the_new_one(small, tmp_path, moment, how):
+    shutil.copytree(small.out, tmp_path / "out")
+    words = ["analyze", str(SMALL), "--out", str(tmp_path / "out"), "--no-report", "--name", "newer"]
+    with subprocess.Popen([*CALL, *words], cwd=PROJECT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as call:
+        while not list((tmp_path / "out").glob(moment)) and call.poll() is None:
+            time.sleep(0.002)
         call.send_signal(how)
         said = call.communicate()[1].decode()
-    assert _is(tmp_path / "out", "older") or _is(tmp_path / "out", "newer")
+    assert _is(tmp_path / "out", "small") or _is(tmp_path / "out", "newer")
     assert list((tmp_path / "out").glob(".*")) == []
     if call.returncode == 2:
         assert said.splitlines()[-1] in (
@@ -98,13 +88,13 @@ def test_interrupted_at_any_moment_there_is_the_old_result_or_the_new_one(older,
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_in_the_midst_of_the_replacement_waits_for_its_end(older, tmp_path, monkeypatch, how):
-    shutil.copytree(older[0], tmp_path / "made")
-    shutil.copytree(older[0], tmp_path / "out")
+def test_an_interrupt_in_the_midst_of_the_replacement_waits_for_its_end(small, tmp_path, monkeypatch, how):
+    shutil.copytree(small.out, tmp_path / "made")
+    shutil.copytree(small.out, tmp_path / "out")
     (tmp_path / "out" / publish.SUMMARY).write_text("of before")
     rmtree, heard = shutil.rmtree, []
     monkeypatch.setattr(publish.shutil, "rmtree", lambda path: (signal.raise_signal(how), rmtree(path)))
-    before = signal.signal(how, lambda *_: heard.append(_is(tmp_path / "out", "older")))
+    before = signal.signal(how, lambda *_: heard.append(_is(tmp_path / "out", "small")))
     try:
         publish.replace(tmp_path / "made", tmp_path / "out")
     finally:
