@@ -29,9 +29,15 @@ def connect(*, threads: int = 1, has_macros: bool = True) -> duckdb.DuckDBPyConn
         },
     )
     _settle(con)
-    for macro_file in sorted((Path(str(files("sql"))) / "lib").glob("*.sql")) if has_macros else ():
-        con.execute(macro_file.read_text())
+    if has_macros:
+        load_macros(con)
     return con
+
+
+def load_macros(con: duckdb.DuckDBPyConnection) -> None:
+    """The SQL library's macros, into the database that the connection uses."""
+    for macro_file in sorted((Path(str(files("sql"))) / "lib").glob("*.sql")):
+        con.execute(macro_file.read_text())
 
 
 def beside(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:

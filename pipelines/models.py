@@ -167,13 +167,19 @@ def materialize(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run
 
 def make(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run: Run) -> int:
     """As `materialize`, on a connection that already has the run's variables and a view of each table read."""
-    if model.function is not None:
-        frames = {read: con.sql(f"from {read} where {model.only.get(read, 'true')}").pl() for read in model.reads}
-        frame = model.function(frames, run)
+    if model.query is None:
+        frame = frame_of(model, con=con, run=run)
         lake.put(model.name, lambda path: frame.write_parquet(path, compression="zstd"))
     else:
         put_query(model, lake=lake, con=con)
     return pq.read_metadata(lake.path(model.name)).num_rows
+
+
+def frame_of(model: Model, *, con: duckdb.DuckDBPyConnection, run: Run) -> pl.DataFrame:
+    """The table of a model that is a function; what it reads is on the connection."""
+    if model.function is None:
+        raise ModelError(f"{model.name}: a query makes it, not a function")
+    return model.function({read: con.sql(f"from {read} where {model.only.get(read, 'true')}").pl() for read in model.reads}, run)
 
 
 def put_query(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection) -> None:

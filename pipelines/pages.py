@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,9 @@ def tones_by_name() -> dict[str, language.Tone]:
     return paper | {event.key.replace("_", "-"): event.tone for event in language.EVENTS}
 
 
+@cache
 def environment(*, is_html: bool) -> Environment:
-    """The templates of `report_page/`, with the filters they use; what they are given is escaped where they make HTML."""
+    """The templates of `report_page/`, each compiled once, with their filters; what is given is escaped where they make HTML."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=is_html,  # noqa: S701 - Markdown has escaping of its own: the filter `md`

@@ -14,31 +14,26 @@ Columns stand two or more spaces apart, so a value may hold single spaces. `-` i
 
 from __future__ import annotations
 
-import atexit
 import re
-import shutil
-import tempfile
 import textwrap
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from parsers.columns import TABLES, schema
-from pipelines.duck import connect
-from pipelines.lake import Lake
-from pipelines.models import LAYERS, Model, Run, make, materialize, models, set_variables, view
+from pipelines.duck import beside, connect, load_macros
+from pipelines.models import LAYERS, Model, Run, frame_of, models, set_variables
 from pipelines.texttable import aligned, cell
 
 DAY = "2026-01-01"
 RUN = Run("test")
 TIME = re.compile(r"\d\d:\d\d:\d\d(\.\d+)?")
-NOTHING = Lake.of(tempfile.mkdtemp(prefix="kvpressure-nothing-"), run=RUN.name)  # every table as its model makes it of no input
-atexit.register(shutil.rmtree, NOTHING.store.folder, ignore_errors=True)
+filled: list[Any] = []  # which `Sql` filled the tests' connection, and for which run
+NOTHING = "nothing"  # the database with every table as its model makes it of no input
 
 
 class Rows:
@@ -71,17 +66,17 @@ class Rows:
 
 
 class Sql:
-    """A lake of one run, filled by hand. A table that is not given is made where `is_made` says so, and empty otherwise."""
+    """The tables of one run, filled by hand. A table that is not given is made where `is_made` says so, and empty otherwise."""
 
-    def __init__(self, folder: Path, *, is_made: Callable[[str], bool] = lambda _: True) -> None:
-        self._lake = Lake.of(folder / "lake", run=RUN.name)
+    def __init__(self, *, is_made: Callable[[str], bool] = lambda _: True) -> None:
         self._is_made = is_made
-        self._given: set[str] = set()
-        self._made: set[str] = set()
+        self._given: dict[str, pa.Table] = {}
+        self._there: set[str] = set()
+        self._filled: set[str] = set()  # those of them that are not as they are made of nothing
         self.run = RUN
 
     def given(self, table: str, text: str) -> None:
-        """Write rows into `table`; without a layer it is the staging table of that name, or else the raw one."""
+        """Put rows into `table`; without a layer it is the staging table of that name, or else the raw one."""
         name = (
             table
             if "." in table
@@ -90,15 +85,13 @@ class Sql:
         types = types_of(name)
         unknown = set(split(text)[0]) - set(types.names)
         assert not unknown, f"{name} has no column {', '.join(sorted(unknown))}; it has {', '.join(types.names)}"
-        con = connection("given")
+        con = given()
         con.register("empty", types.empty_table())
-        made = con.sql(f"from empty union all by name {typed(con, text, kinds(con, 'empty'))}").to_arrow_table()
-        self._lake.put(name, lambda path: pq.write_table(made, path))
-        self._given.add(name)
-        self._made.clear()
+        self._given[name] = con.sql(f"from empty union all by name {typed(con, text, kinds(con, 'empty'))}").to_arrow_table()
+        filled.clear()
 
     def engines(self, text: str) -> None:
-        """Write engines that had one setup each: what they are into core.engines, how they were set up beside it."""
+        """Put engines that had one setup each: what they are into core.engines, how they were set up beside it."""
         self.given("core.engines", text)
         header, rows = split(text)
         kept = [i for i, name in enumerate(header) if name in types_of("core.engine_setups").names]
@@ -107,62 +100,112 @@ class Sql:
 
     def rows(self, table: str) -> Rows:
         """Make the model, and what it reads and was not given, and return its rows in its own order."""
-        self._made.discard(table)
-        for layer in LAYERS:  # what another test gave, or this one before
-            connection("given").execute(f"drop schema if exists {layer} cascade")
-        self._make(table)
-        return Rows(pq.read_table(self._lake.path(table)))
+        if filled != [self, self.run] or table in self._given:
+            self._fill({name: rows for name, rows in self._given.items() if name != table})
+        if table not in self._there:
+            self._make(table)
+        return Rows(given().sql(f"from {table}").to_arrow_table())
+
+    def _fill(self, tables: Mapping[str, pa.Table]) -> None:
+        """Let the connection have these tables, and none that another test gave, or this one before."""
+        for layer in LAYERS:
+            given().execute(f"drop schema if exists {layer} cascade; create schema {layer}")
+        set_variables(given(), self.run)
+        for name, rows in tables.items():
+            put(given(), name, rows)
+        self._there, self._filled = set(tables), set(tables)
+        filled[:] = [self, self.run]
 
     def _make(self, table: str) -> None:
-        for read in sorted(set(models()[table].reads) - self._given - self._made):
-            if self._is_made(read) and self._depends_on_given(read):
-                self._make(read)
-            elif not read.startswith("raw."):
-                self._lake.put(read, lambda path, read=read: shutil.copy(of_nothing(read), path))
-                self._made.add(read)
-        materialize(models()[table], lake=self._lake, con=connection("given"), run=self.run)
-        self._made.add(table)
+        """Make a table of what is there, and whatever it reads that is not."""
+        for read in models()[table].reads:
+            if read not in self._there:
+                self._let_there_be(read)
+        make(models()[table], given(), self.run)
+        self._there.add(table)
+        if rows_in(given(), table) or of_nothing(table).has_rows:
+            self._filled.add(table)
 
-    def _depends_on_given(self, table: str) -> bool:
-        return not table.startswith("raw.") and (self.run != RUN or bool(sources(table) & self._given))
+    def _let_there_be(self, table: str) -> None:
+        """Make a table that another reads; one that is not made, or of nothing but what others are of nothing, is so itself."""
+        if not table.startswith("raw.") and self._is_made(table):
+            for read in models()[table].reads:
+                if read not in self._there:
+                    self._let_there_be(read)
+            if self.run != RUN or self._filled.intersection(models()[table].reads):
+                self._make(table)
+                return
+        of_nothing(table)
+        given().execute(f"create view {table} as from {NOTHING}.{table}")
+        self._there.add(table)
 
 
 @cache
-def sources(table: str) -> frozenset[str]:
-    """All that a table is made from, to the raw ones."""
-    reads = () if table.startswith("raw.") else models()[table].reads
-    return frozenset(reads).union(*map(sources, reads))
+def given() -> duckdb.DuckDBPyConnection:
+    """One connection for all tests of a process: opening one takes as long as a test."""
+    con = connect()
+    con.execute(f"attach ':memory:' as {NOTHING}")
+    return con
 
 
-def of_nothing(table: str) -> Path:
+@cache
+def nothing() -> duckdb.DuckDBPyConnection:
+    """One beside it, which makes of no input the tables that no test gives anything for."""
+    con = beside(given())
+    con.execute(f"use {NOTHING}")
+    load_macros(con)
+    for layer in LAYERS:
+        con.execute(f"create schema {layer}")
+    set_variables(con, RUN)
+    return con
+
+
+@dataclass(frozen=True)
+class OfNothing:
+    """A table as its model makes it of no input."""
+
+    types: pa.Schema
+    has_rows: bool
+
+
+@cache
+def of_nothing(table: str) -> OfNothing:
     """The table as its model makes it of no input, made once."""
-    if not NOTHING.has(table):
+    if table.startswith("raw."):
+        put(nothing(), table, schema(table.removeprefix("raw.")).empty_table())
+    else:
         readable(models()[table])
-        make(models()[table], lake=NOTHING, con=connection("nothing"), run=RUN)
-    return NOTHING.path(table)
+        make(models()[table], nothing(), RUN)
+    return OfNothing(nothing().sql(f"from {table} limit 0").to_arrow_table().schema, rows_in(nothing(), table) > 0)
 
 
 def readable(model: Model) -> None:
-    """Put what the model reads on the connection, made of nothing."""
+    """Let there be all that the model reads, made of nothing."""
     for read in model.reads:
-        if not read.startswith("raw."):
-            of_nothing(read)
-    for read in model.reads:
-        view(read, lake=NOTHING, con=connection("nothing"))
-    set_variables(connection("nothing"), RUN)
+        of_nothing(read)
 
 
-@cache
-def connection(purpose: str) -> duckdb.DuckDBPyConnection:  # noqa: ARG001 - the key
-    """One for all tests of a process, and one for tables of nothing: opening one takes as long as a test."""
-    return connect()
+def make(model: Model, con: duckdb.DuckDBPyConnection, run: Run) -> None:
+    """Make one table in memory, of what the connection has."""
+    if model.query is None:
+        put(con, model.name, frame_of(model, con=con, run=run).to_arrow())
+    else:
+        con.execute(f"create table {model.name} as {model.query}")
+
+
+def rows_in(con: duckdb.DuckDBPyConnection, table: str) -> int:
+    return con.sql(f"select count(*) from {table}").fetchall()[0][0]
+
+
+def put(con: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+    con.register("_rows", rows)
+    con.execute(f"create table {table} as from _rows")
+    con.unregister("_rows")
 
 
 def types_of(table: str) -> pa.Schema:
     """Column types of a table: of a raw one by the dictionary, of another by what its model makes of nothing."""
-    if table.startswith("raw."):
-        return schema(table.removeprefix("raw."))
-    return pq.read_schema(of_nothing(table))
+    return schema(table.removeprefix("raw.")) if table.startswith("raw.") else of_nothing(table).types
 
 
 def kinds(con: duckdb.DuckDBPyConnection, table: str) -> dict[str, str]:

@@ -236,7 +236,7 @@ repeated as (
 ),
 
 evicted as (
-    select engine, sum(evicted_tokens) as evicted_tokens from marts.evictions group by engine
+    select engine, sum(evicted_tokens)::bigint as evicted_tokens from marts.evictions group by engine
 ),
 
 usual as (

@@ -72,7 +72,7 @@ setups as (
         arg_min((life_start,), life)[1] as setup_start,
         arg_max((life_end,), life)[1] as setup_end,
         max(life) as life,
-    from (select *, 1 + count_if(is_new) over (partition by engine order by life) as setup from compared)
+    from (select *, (1 + count_if(is_new) over (partition by engine order by life))::bigint as setup from compared)
     group by engine, setup
 ),
 

@@ -70,7 +70,7 @@ again as (
         sum(sum(again.blocks_after_removal * again.block_size)) over (
             partition by counters.engine order by counters.interval_end rows 2 preceding
         ) as near_again_tokens,
-        sum(again.blocks_after_removal * again.block_size) filter (where again.kind = 'refill') as refilled_tokens,
+        (sum(again.blocks_after_removal * again.block_size) filter (where again.kind = 'refill'))::bigint as refilled_tokens,
     from counters
     left join core.blocks_stored_again as again
         on again.engine = counters.engine

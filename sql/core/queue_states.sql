@@ -40,7 +40,7 @@ prompts as (
 spells as (
     select
         *,
-        sum(starts) over (partition by engine order by sampled_at) as spell,
+        (sum(starts) over (partition by engine order by sampled_at))::bigint as spell,
     from (
         select
             *,

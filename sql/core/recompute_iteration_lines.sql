@@ -86,9 +86,9 @@ placed as (
 scheduled as (
     select
         engine,
-        sum(tokens) filter (where is_inside and not is_in_reset) as scheduled_tokens,
+        (sum(tokens) filter (where is_inside and not is_in_reset))::bigint as scheduled_tokens,
         coalesce(sum(tokens) filter (where is_in_reset), 0) as reset_tokens,
-        coalesce(sum(tokens) filter (where not is_inside), 0) as uncovered_tokens,
+        coalesce(sum(tokens) filter (where not is_inside), 0)::bigint as uncovered_tokens,
         coalesce(sum(tokens) filter (where is_at_edge), 0) as edge_tokens,
         avg(tokens) as step_tokens,
     from placed

@@ -127,12 +127,12 @@ sums as (
         count(*) filter (where is_resume and is_counted) as resumes_counted,
         coalesce(sum(blocks * block_size - is_tail_full::int) filter (where is_resume), 0) as rebuilt_tokens,
         count(*) filter (where is_resume and not is_tail_full) as open_tails,
-        coalesce(sum(blocks_again * block_size) filter (where not is_resume), 0) as refilled_tokens,
+        coalesce(sum(blocks_again * block_size) filter (where not is_resume), 0)::bigint as refilled_tokens,
         coalesce(sum(blocks * block_size) filter (where is_possible and not is_resume), 0) as doubtful_tokens,
         coalesce(sum(blocks_again * block_size) filter (where is_possible and not is_resume), 0) as doubtful_refill_tokens,
         coalesce(sum(blocks * block_size) filter (where is_resume and not is_sure), 0) as unsure_tokens,
         coalesce(sum(blocks_again * block_size) filter (where is_resume and not is_sure), 0) as unsure_refill_tokens,
-        sum(blocks_again * block_size) as stored_again,
+        sum(blocks_again * block_size)::bigint as stored_again,
     from ranked
     group by engine
 ),
@@ -206,7 +206,7 @@ select
         else rebuilt_tokens + least(tail_tokens_of_others + tail_spread, tails * (block_size - 1)) + doubtful_tokens
             + resumes_unseen_beyond * block_size
     end * (1 + 2 * lost_share) as recompute_high,
-    case when restored_tokens > 0 then 0 else at_least_zero(refilled_tokens - doubtful_refill_tokens) end as refill_low,
+    case when restored_tokens > 0 then 0 else at_least_zero(refilled_tokens - doubtful_refill_tokens) end::double as refill_low,
     case when restored_tokens > 0 then at_least_zero(refilled_tokens - restored_tokens) / 2 else refilled_tokens end as refill_best,
     case
         when restored_tokens > 0 then at_least_zero(refilled_tokens - restored_tokens)

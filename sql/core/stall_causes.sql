@@ -127,6 +127,6 @@ select
     silent_s,
     peers,
     preemptions,
-    prompt_tokens as prompt_tokens_at_end,
+    prompt_tokens::bigint as prompt_tokens_at_end,
 from judged
 order by stream, gap_index

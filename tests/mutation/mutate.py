@@ -181,22 +181,22 @@ def reach(items: list[pytest.Item], kind: str) -> dict[str, tuple[float, list[st
 
 def _reached_by(item: pytest.Item, kind: str) -> tuple[float, list[str]]:
     reached: set[str] = set()
-    make, here = typed_tables.materialize, str(Path.cwd()) + "/"
+    make, here = typed_tables.make, str(Path.cwd()) + "/"
 
     def entered(frame, *_):
         if (name := frame.f_code.co_filename).startswith(here):
             reached.add(name.removeprefix(here))
 
-    def made(model, **to):
+    def made(model, con, run):
         reached.add(f"sql/{model.name.replace('.', '/')}.sql")
-        return make(model, **to)
+        make(model, con, run)
 
-    typed_tables.materialize = made
+    typed_tables.make = made
     sys.setprofile(entered if kind == ".py" else None)
     begun = time.process_time()
     passed = _passes(item)
     sys.setprofile(None)
-    typed_tables.materialize = make
+    typed_tables.make = make
     assert passed, item.nodeid
     return time.process_time() - begun, sorted(reached)
 
@@ -262,7 +262,7 @@ def _replace_query(path: str, mutant: str) -> bool:
     known[model.name] = dataclasses.replace(model, query=mutant)
     typed_tables.readable(model)
     try:
-        typed_tables.connection("nothing").execute(f"explain {mutant}")
+        typed_tables.nothing().execute(f"explain {mutant}")
     except duckdb.Error:
         return False
     return True

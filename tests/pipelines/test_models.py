@@ -6,12 +6,13 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
+from parsers.columns import TABLES
 from pipelines.analysis import build
 from pipelines.checks import RAW_CHECKS, failing_rows, of_model
 from pipelines.duck import connect
 from pipelines.intake import read
 from pipelines.lake import Lake
-from pipelines.models import Model, ModelError, Run, from_sql, models, view
+from pipelines.models import Model, ModelError, Run, from_sql, models, set_variables, view
 from tests.conftest import SAMPLES
 
 
@@ -47,6 +48,18 @@ def test_every_check_holds_on_every_sample(lakes):
             rules = [*checks, *(check for check in RAW_CHECKS if check.name != "every_file_is_read")]
             broken += [f"{lake.place}: {check.table}: {check.name}" for check in rules if failing_rows(check, con)]
     assert broken == []
+
+
+def test_a_query_makes_no_type_that_parquet_holds_as_another(lakes):
+    """A HUGEINT, which every sum of BIGINT is, would be a DOUBLE once it is written."""
+    with connect() as con:
+        for table in [*(f"raw.{name}" for name in TABLES), *models()]:
+            view(table, lake=lakes[0], con=con)
+        set_variables(con, Run("types"))
+        for model in models().values():
+            if model.query:
+                made, kept = (con.sql(f"describe {query}").fetchall() for query in (model.query, f"from {model.name}"))
+                assert made == kept, model.name
 
 
 def test_every_model_makes_its_columns_of_no_rows_at_all(tmp_path, lakes):

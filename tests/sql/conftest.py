@@ -8,11 +8,11 @@ from tests.typed_tables import Sql
 
 
 @pytest.fixture
-def sql(tmp_path) -> Sql:
-    return Sql(tmp_path)
+def sql() -> Sql:
+    return Sql()
 
 
 @pytest.fixture
-def alone(tmp_path) -> Sql:
+def alone() -> Sql:
     """The same, for one model at a time: what a test does not give is empty, whatever could be made of what it gives."""
-    return Sql(tmp_path, is_made=lambda _: False)
+    return Sql(is_made=lambda _: False)

@@ -13,9 +13,9 @@ PLACE = {"engine": "0", "window_start": "12:00:00", "window_end": "12:01:40", "p
 
 
 @pytest.fixture
-def sql(tmp_path):
+def sql():
     """What a test does not give is empty; the findings of each kind are made."""
-    return Sql(tmp_path, is_made=lambda table: table.startswith("advice.findings_of_"))
+    return Sql(is_made=lambda table: table.startswith("advice.findings_of_"))
 
 
 def spells(sql, *rows):

@@ -15,11 +15,11 @@ LENGTHS = """
 
 
 @pytest.fixture
-def sql(tmp_path):
+def sql():
     """A table that a test does not give is empty here, what it would be made of is of no concern; but the steps from verdicts to
     advice are made.
     """
-    return Sql(tmp_path, is_made=lambda table: table.startswith("advice.") and table != "advice.verdicts")
+    return Sql(is_made=lambda table: table.startswith("advice.") and table != "advice.verdicts")
 
 
 def verdict(sql, name, *, severity=70, primary=True):

@@ -147,7 +147,7 @@ def test_without_a_counter_each_resume_is_one_and_as_many_may_be_unseen(sql):
         sql.rows("core.recompute_kv_events")
         == """
         resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high  refill_low  refill_high  stored_again
-        2             -               191.0          206.0           284.0           192.0       192.0        320.0
+        2             -               191.0          206.0           284.0           192.0       192.0        320
         """
     )
 

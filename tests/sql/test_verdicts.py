@@ -15,8 +15,8 @@ STEPS = {
 
 
 @pytest.fixture
-def alone(tmp_path) -> Sql:
-    return Sql(tmp_path, is_made=STEPS.__contains__)
+def alone() -> Sql:
+    return Sql(is_made=STEPS.__contains__)
 
 
 @pytest.fixture
@@ -344,9 +344,9 @@ def results(sql, *models):
 
 
 @pytest.fixture
-def together(tmp_path):
+def together():
     """The verdicts, and which of the inputs are of unrelated runs."""
-    return Sql(tmp_path, is_made=(STEPS | {"core.unrelated_runs"}).__contains__)
+    return Sql(is_made=(STEPS | {"core.unrelated_runs"}).__contains__)
 
 
 def test_a_pool_seen_without_who_ran_in_it_is_no_idle_engine(together):

@@ -101,7 +101,7 @@ def test_a_resume_and_a_refill_are_two_kinds_of_waste(sql):
         sql.rows("core.recompute_kv_events")
         == """
         resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high  refill_best  stored_again
-        1             0               127.0          127.0           127.0           192.0        288.0
+        1             0               127.0          127.0           127.0           192.0        288
         """
     )
 
