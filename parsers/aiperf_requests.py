@@ -31,7 +31,7 @@ from parsers.bench_rows import (
 )
 from parsers.bench_rows import real as number
 from parsers.json_text import decode_line
-from parsers.source import Account, InputError, Sink, Source
+from parsers.source import Account, Sink, Source
 
 PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
 NS = 1e9
@@ -40,12 +40,8 @@ NS = 1e9
 def parse(source: Source, sink: Sink) -> Account:
     """Read one file."""
     account, run = Account(), _Run()
-    try:
+    with account.kept_to_the_fault():
         write_requests(sink, source.name, 0, _requests(source, account, run))
-    except InputError as fault:
-        if not account.lines:
-            raise
-        account.error = str(fault)
     if account.used:
         sink.write_rows("bench_runs", [{"source": source.name, "run_index": 0, "client": "aiperf", **run.row()}])
     return account

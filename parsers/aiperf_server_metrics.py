@@ -23,7 +23,7 @@ from parsers.bench_rows import begins_as_json, has_keys, of, real, text
 from parsers.json_text import decode_line
 from parsers.prometheus_names import kept_name
 from parsers.prometheus_samples import Samples
-from parsers.source import Account, InputError, Sink, Source
+from parsers.source import Account, Sink, Source
 from parsers.unix_time import unix_microseconds
 
 COUNTERS = re.compile(
@@ -50,27 +50,22 @@ def parse(source: Source, sink: Sink) -> Account:
     """Read one file."""
     account, samples = Account(), Samples(source.name, sink)
     known: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
-    try:
-        with source.open() as stream:
-            for line in stream:
-                account.lines += 1
-                scrape = decode_line(line) if line.strip() else None
-                time = unix_microseconds(stamp) if isinstance(stamp := of(scrape, "timestamp_ns"), int) else None
-                if not line.strip():
-                    account.ignored += 1
-                elif time is None:
-                    account.misread(account.lines)
-                else:
-                    account.used += 1
-                    for name, labels, value in _samples(scrape):
-                        key = (name, tuple(sorted(labels.items())))
-                        if key not in known:
-                            known[key] = samples.describe(name, labels, account.lines, time)
-                        samples.add(known[key], value, time)
-    except InputError as fault:
-        if not account.lines:
-            raise
-        account.error = str(fault)
+    with account.kept_to_the_fault(), source.open() as stream:
+        for line in stream:
+            account.lines += 1
+            scrape = decode_line(line) if line.strip() else None
+            time = unix_microseconds(stamp) if isinstance(stamp := of(scrape, "timestamp_ns"), int) else None
+            if not line.strip():
+                account.ignored += 1
+            elif time is None:
+                account.misread(account.lines)
+            else:
+                account.used += 1
+                for name, labels, value in _samples(scrape):
+                    key = (name, tuple(sorted(labels.items())))
+                    if key not in known:
+                        known[key] = samples.describe(name, labels, account.lines, time)
+                    samples.add(known[key], value, time)
     samples.flush()
     return account
 

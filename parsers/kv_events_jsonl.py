@@ -26,7 +26,7 @@ from parsers import Format
 from parsers.bench_rows import text
 from parsers.columns import schema
 from parsers.json_text import decode_line
-from parsers.source import Account, InputError, Sink, Source
+from parsers.source import Account, Sink, Source
 from parsers.unix_time import unix_microseconds
 
 BATCH_ROWS = 100_000
@@ -61,25 +61,22 @@ def parse(source: Source, sink: Sink) -> Account:
     """Read one file into the sink."""
     account = Account()
     rows: list[Row] = []
-    try:
-        with source.open() as stream:
-            for line in stream:
-                account.lines += 1
-                try:
-                    found = _rows_of(line, account.lines)
-                except NotAnEventError:
-                    account.misread(account.lines)
-                    continue
-                if found:
-                    account.used += 1
-                    rows += found
-                else:
-                    account.ignored += 1
-                if len(rows) >= BATCH_ROWS:
-                    _write(rows, source.name, sink)
-                    rows = []
-    except InputError as fault:
-        account.error = str(fault)
+    with account.kept_to_the_fault(), source.open() as stream:
+        for line in stream:
+            account.lines += 1
+            try:
+                found = _rows_of(line, account.lines)
+            except NotAnEventError:
+                account.misread(account.lines)
+                continue
+            if found:
+                account.used += 1
+                rows += found
+            else:
+                account.ignored += 1
+            if len(rows) >= BATCH_ROWS:
+                _write(rows, source.name, sink)
+                rows = []
     _write(rows, source.name, sink)
     return account
 

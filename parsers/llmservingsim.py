@@ -24,7 +24,7 @@ from parsers.bench_rows import begins_as_json, epoch, has_keys, of, real, second
 from parsers.columns import START_OF_CLOCK
 from parsers.csv_line import cells
 from parsers.json_text import decode_line, decoded, read_rest
-from parsers.source import Account, InputError, Sink, Source
+from parsers.source import Account, Sink, Source
 from parsers.unix_time import seconds_later
 from parsers.vllm_config_lines import settings_in
 
@@ -40,23 +40,18 @@ Row = tuple[str, int, dict[str, object]]  # table, line
 def parse(source: Source, sink: Sink) -> Account:
     """Read one of the three files."""
     account, rows = Account(), dict[str, list[dict[str, object]]]()
-    try:
-        with source.open() as stream:
-            first = next(iter(stream), b"")
-            lines = (decoded(line) for line in chain((first,), stream))
-            if first.strip() == HEADER:
-                found = _load(lines, account)
-            elif b'"arrival_time"' in first:
-                found = _requests(lines, account)
-            else:
-                content, account.error = read_rest(first, stream, source.name)
-                found = _settings(content, account)
-            for table, line, row in found:
-                rows.setdefault(table, []).append({"source": source.name, "line": line, **row})
-    except InputError as fault:
-        if not account.lines:
-            raise
-        account.error = str(fault)
+    with account.kept_to_the_fault(), source.open() as stream:
+        first = next(iter(stream), b"")
+        lines = (decoded(line) for line in chain((first,), stream))
+        if first.strip() == HEADER:
+            found = _load(lines, account)
+        elif b'"arrival_time"' in first:
+            found = _requests(lines, account)
+        else:
+            content, account.error = read_rest(first, stream, source.name)
+            found = _settings(content, account)
+        for table, line, row in found:
+            rows.setdefault(table, []).append({"source": source.name, "line": line, **row})
     for table, each in rows.items():
         sink.write_rows(table, each)
     return account

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from parsers.log_prefix import COLOUR, DATE_TIME, QUOTE, Record, records, shortened
-from parsers.source import Account, InputError, Sink, Source
+from parsers.source import Account, Sink, Source
 from parsers.unix_time import in_utc
 
 COLOURS = re.compile(COLOUR)
@@ -135,25 +135,20 @@ def read_log(source: Source, sink: Sink, grammar: Grammar, read: Callable[[str],
     """Read a log with an engine's own reader. A file cut in the middle keeps what came before the cut."""
     account, rows = Account(), Rows(source.name, sink)
     tail: deque[bytes] = deque(maxlen=TAIL_LINES)
-    with source.open() as stream:
-        try:
-            for raw in stream:
-                account.lines += 1
-                tail.append(raw)
-                if not grammar.literals.search(raw):
-                    account.ignored += 1
-                    continue
-                text = shortened(COLOURS.sub("", raw.decode("utf-8", "replace")).rstrip("\r\n"))
-                try:
-                    found = list(read(text))
-                except (ValueError, OverflowError):  # a number or a time that no engine has
-                    account.misread(account.lines)
-                    continue
-                rows.take(account, found, is_known=not found and not grammar.must_be_understood.search(text))
-        except InputError as error:
-            if not account.lines:
-                raise
-            account.error = str(error)
+    with account.kept_to_the_fault(), source.open() as stream:
+        for raw in stream:
+            account.lines += 1
+            tail.append(raw)
+            if not grammar.literals.search(raw):
+                account.ignored += 1
+                continue
+            text = shortened(COLOURS.sub("", raw.decode("utf-8", "replace")).rstrip("\r\n"))
+            try:
+                found = list(read(text))
+            except (ValueError, OverflowError):  # a number or a time that no engine has
+                account.misread(account.lines)
+                continue
+            rows.take(account, found, is_known=not found and not grammar.must_be_understood.search(text))
     if rows.is_starting:
         _note_end(rows, account, tail)
     rows.write()

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from parsers import Format
 from parsers.bench_rows import real
 from parsers.prometheus_samples import Samples
-from parsers.source import Account, InputError, Sink, Source
+from parsers.source import Account, Sink, Source
 
 # Column -> DCGM's name and what one of its units is in DCGM's.
 QUERY = {
@@ -106,28 +106,23 @@ def parse(source: Source, sink: Sink) -> Account:
     """Read one file."""
     account, samples, reader = Account(), Samples(source.name, sink), _Reader()
     series: dict[tuple[str, str], int] = {}
-    try:
-        with source.open() as stream:
-            for raw in stream:
-                account.lines += 1
-                line = raw.decode("utf-8", "replace").strip()
-                readings = reader.read(line) if line else None
-                if readings is None:
-                    account.ignored += 1
-                    continue
-                for time, gpu, name, value in readings:
-                    micro = round(time.timestamp() * 1e6)
-                    if (gpu, name) not in series:
-                        series[gpu, name] = samples.describe(name, {"gpu": gpu}, account.lines, micro)
-                    samples.add(series[gpu, name], value, micro)
-                if readings:
-                    account.used += 1
-                else:
-                    account.misread(account.lines)
-    except InputError as fault:
-        if not account.lines:
-            raise
-        account.error = str(fault)
+    with account.kept_to_the_fault(), source.open() as stream:
+        for raw in stream:
+            account.lines += 1
+            line = raw.decode("utf-8", "replace").strip()
+            readings = reader.read(line) if line else None
+            if readings is None:
+                account.ignored += 1
+                continue
+            for time, gpu, name, value in readings:
+                micro = round(time.timestamp() * 1e6)
+                if (gpu, name) not in series:
+                    series[gpu, name] = samples.describe(name, {"gpu": gpu}, account.lines, micro)
+                samples.add(series[gpu, name], value, micro)
+            if readings:
+                account.used += 1
+            else:
+                account.misread(account.lines)
     samples.flush()
     return account
 

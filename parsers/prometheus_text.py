@@ -31,7 +31,7 @@ from parsers import Format
 from parsers.prometheus_names import kept_name, number
 from parsers.prometheus_pages import MAX_LINES, Page
 from parsers.prometheus_samples import Samples
-from parsers.source import Account, InputError, Sink, Source
+from parsers.source import Account, Sink, Source
 from parsers.unix_time import unix_microseconds
 
 MAX_REMEMBERED = 200_000  # distinct texts; beyond it the memory starts afresh
@@ -72,11 +72,8 @@ _SAYS_TIME = re.compile(rb"#+\s*(?:scrape|timestamp)", re.IGNORECASE)
 def parse(source: Source, sink: Sink) -> Account:
     """Read one file into the sink."""
     reader = _Reader(Samples(source.name, sink))
-    try:
-        with source.open() as stream:
-            reader.read(stream)
-    except InputError as fault:
-        reader.account.error = str(fault)
+    with reader.account.kept_to_the_fault(), source.open() as stream:
+        reader.read(stream)
     reader.samples.flush()
     return reader.account
 

@@ -16,7 +16,7 @@ from typing import Any
 from parsers import Format
 from parsers.bench_rows import text
 from parsers.json_text import decode_line
-from parsers.source import Account, InputError, Sink, Source
+from parsers.source import Account, Sink, Source
 from parsers.unix_time import unix_microseconds
 
 _HEAD = re.compile(rb'\s*\{"recorder":"kvpressure [^"]*","at":')
@@ -27,18 +27,15 @@ _INT64 = range(2**63)
 def parse(source: Source, sink: Sink) -> Account:
     """Read one file into the sink."""
     account, rows = Account(), []
-    try:
-        with source.open() as stream:
-            for line in stream:
-                account.lines += 1
-                row = _row(decode_line(line))
-                if row is None:
-                    account.misread(account.lines)
-                else:
-                    account.used += 1
-                    rows.append({"source": source.name, "line": account.lines, **row})
-    except InputError as fault:
-        account.error = str(fault)
+    with account.kept_to_the_fault(), source.open() as stream:
+        for line in stream:
+            account.lines += 1
+            row = _row(decode_line(line))
+            if row is None:
+                account.misread(account.lines)
+            else:
+                account.used += 1
+                rows.append({"source": source.name, "line": account.lines, **row})
     sink.write_rows("recordings", rows)
     return account
 

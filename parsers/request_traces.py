@@ -24,7 +24,7 @@ from parsers import Format
 from parsers.bench_rows import epoch, real, text, whole
 from parsers.csv_line import cells
 from parsers.json_text import decode_line, decoded
-from parsers.source import Account, InputError, Sink, Source
+from parsers.source import Account, Sink, Source
 from parsers.unix_time import in_utc
 
 BATCH_ROWS = 20_000
@@ -44,7 +44,7 @@ CSV_COLUMNS = {
 def parse(source: Source, sink: Sink) -> Account:
     """Read one trace; the account counts lines."""
     account, rows, first = Account(), list[dict[str, object]](), math.nan
-    try:
+    with account.kept_to_the_fault():
         for line, found in _records(source, account):
             seconds = found.pop("seconds", None)
             if not isinstance(seconds, float):
@@ -56,10 +56,6 @@ def parse(source: Source, sink: Sink) -> Account:
             if len(rows) >= BATCH_ROWS:
                 sink.write_rows("workload_requests", rows)
                 rows = []
-    except InputError as fault:
-        if not account.lines:
-            raise
-        account.error = str(fault)
     sink.write_rows("workload_requests", rows)
     return account
 

@@ -25,7 +25,7 @@ from typing import Any
 from parsers import Format
 from parsers.json_text import count, decode_line, elements_in, number
 from parsers.log_reading import Row, Rows, local_time
-from parsers.source import Account, InputError, Sink, Source
+from parsers.source import Account, Sink, Source
 
 # The last three are answers that were saved as one JSON document rather than lines.
 _REQUEST = re.compile(rb'"(?:forward_entry_time|queue_time|e2e_latency|num_retractions|total_retractions)"\s*:')
@@ -162,13 +162,10 @@ def parse(source: Source, sink: Sink) -> Account:
     if source.head().lstrip().startswith(b"["):
         return _parse_document(source, sink)
     account, rows = Account(), Rows(source.name, sink)
-    with source.open() as stream:
-        try:
-            for line in stream:
-                account.lines += 1
-                rows.take(account, _rows_of(decode_line(_json_of(line))), is_known=not line.strip())
-        except InputError as fault:
-            account.error = str(fault)
+    with account.kept_to_the_fault(), source.open() as stream:
+        for line in stream:
+            account.lines += 1
+            rows.take(account, _rows_of(decode_line(_json_of(line))), is_known=not line.strip())
     rows.write()
     return account
 

@@ -13,6 +13,7 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -199,6 +200,16 @@ class Account:
     def balanced(self) -> bool:
         """Whether each line is accounted for exactly once."""
         return self.lines == self.used + self.ignored + self.not_understood
+
+    @contextmanager
+    def kept_to_the_fault(self) -> Iterator[None]:
+        """Keep what is read here of a file that turns out to be damaged. InputError where not even a line came before that."""
+        try:
+            yield
+        except InputError as fault:
+            if not self.lines:
+                raise
+            self.error = str(fault)
 
     def misread(self, line: int) -> None:
         """Count line number `line` (from 1) as one that looks like a signal and does not follow its grammar."""

@@ -33,7 +33,7 @@ from parsers.line_shapes import Shape
 from parsers.log_prefix import COLOUR, HEADER, Record, records, shortened
 from parsers.log_reading import is_starting
 from parsers.signal_lines import signal_lines
-from parsers.source import Account, InputError, Sink, Source, lines_of
+from parsers.source import Account, Sink, Source, lines_of
 from parsers.vllm_log_lines import MESSAGE_START, MUST_BE_UNDERSTOOD, READERS, SIGNALS, Reading, read_end, read_stats
 
 CHUNK_BYTES = 8 << 20
@@ -208,14 +208,9 @@ def _without_colour(lines: pl.Series) -> pl.Series:
 def parse(source: Source, sink: Sink) -> Account:
     """Read one log. A file cut in the middle keeps what came before the cut, and says so in `Account.error`."""
     log = _Log(source, sink)
-    with source.open() as stream:
-        try:
-            for chunk, size in lines_of(stream, CHUNK_BYTES):
-                log.take(chunk, size)
-        except InputError as error:
-            if not log.account.lines:
-                raise
-            log.account.error = str(error)
+    with log.account.kept_to_the_fault(), source.open() as stream:
+        for chunk, size in lines_of(stream, CHUNK_BYTES):
+            log.take(chunk, size)
     log.read()
     log.end()
     log.write()
