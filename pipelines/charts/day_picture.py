@@ -28,7 +28,7 @@ def day_png(day: date, verdicts: Sequence[tuple[str, str, float]], *, scale: flo
         x=alt.X("severity:Q", scale=alt.Scale(domain=[0, 100]), title="Severity of the day's verdict, of 100"),
         color=alt.Color("tone:N", scale=None),
     )
-    names = base.mark_text(align="left", dx=4).encode(x="severity:Q", text="name:N")
+    names = base.mark_text(align="left", dx=4).encode(x=alt.X("severity:Q"), text=alt.Text("name:N"))
     title = f"Which engines were hit on {day}?"
     chart = layered(bars, names, height=STEP * max(len(rows), 1)) | {"width": WIDTH, "title": title}
     spec = finished(chart, {"rows": rows}, title)

@@ -62,7 +62,7 @@ def figure(data: Data) -> Figure | None:
     y = alt.Y("engine:N", title=None, sort=in_order("place"), axis=alt.Axis(labelLimit=130))
     base = alt.Chart(named("rows")).encode(
         x=time_axis("step_at"),
-        x2="step_end",
+        x2=alt.X2("step_end"),
         y=y,
         tooltip=[
             alt.Tooltip("engine:N", title="Engine"),

@@ -1,6 +1,7 @@
 """A figure: the question it answers, its answer in a sentence, the chart, and the query whose rows it shows.
 
-Also the few parts that charts share. What does not belong here: any particular question.
+Also the few parts that charts share. What does not belong here: any particular question. Charts give altair each channel as its
+class (`alt.X2("end")`, `alt.YValue(0)`): a text or `alt.value` it takes some milliseconds to find the class of.
 """
 
 from __future__ import annotations

@@ -62,15 +62,15 @@ def figure(data: Data) -> Figure:
     color = alt.Color("tone:N", scale=None, legend=None)
     x = alt.X("p50:Q", title="tokens", axis=amount_axis(count=5), scale=alt.Scale(zero=True))
     chart = layered(
-        base.mark_bar(height=4, opacity=0.45).encode(x=x, x2="p99", y=y, color=color),
-        base.mark_bar(height=10).encode(x=x, x2="p90", y=y, color=color),
-        base.mark_tick(thickness=5, height=18, color=PAPER.light).encode(x="p50:Q", y=y),
-        base.mark_tick(thickness=2.5, height=18).encode(x="p50:Q", y=y, color=color),
+        base.mark_bar(height=4, opacity=0.45).encode(x=x, x2=alt.X2("p99"), y=y, color=color),
+        base.mark_bar(height=10).encode(x=x, x2=alt.X2("p90"), y=y, color=color),
+        base.mark_tick(thickness=5, height=18, color=PAPER.light).encode(x=alt.X("p50:Q"), y=y),
+        base.mark_tick(thickness=2.5, height=18).encode(x=alt.X("p50:Q"), y=y, color=color),
         base.mark_text(limit=WITHIN, align="left", baseline="bottom", dy=-11, fontSize=12, color=INK.light).encode(
-            x=alt.value(0), y=y, text="label:N"
+            x=alt.XValue(0), y=y, text=alt.Text("label:N")
         ),
         base.mark_text(limit=WITHIN, align="left", baseline="top", dy=11, fontSize=11.5, color=SOFT.light).encode(
-            x=alt.value(0), y=y, text="reading:N"
+            x=alt.XValue(0), y=y, text=alt.Text("reading:N")
         ),
         height=60 * len(rows),
     )

@@ -103,7 +103,7 @@ def _stack(parts: Sequence[str]) -> alt.Chart:
             color=alt.Color(
                 "part:N", legend=None, scale=alt.Scale(domain=columns, range=[PARTS[part][1].light for part in parts])
             ),
-            order="order:Q",
+            order=alt.Order("order:Q"),
             tooltip=tooltip,
         )
     )

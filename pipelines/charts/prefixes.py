@@ -134,10 +134,10 @@ def _reclaimed(x: alt.X, again: str) -> Spec:
     base = alt.Chart(named("rows"))
     return layered(
         base.mark_rect(color=WORK_SOFT.light, opacity=0.6, clip=True).encode(
-            x=x, x2="bucket_end", y=_y("evicted_tokens"), y2=alt.datum(0), tooltip=_tooltip()
+            x=x, x2=alt.X2("bucket_end"), y=_y("evicted_tokens"), y2=alt.Y2Datum(0), tooltip=_tooltip()
         ),
         base.mark_rect(color=PREFIX_EVICTION.tone.light, clip=True).encode(
-            x=x, x2="bucket_end", y=_y("refilled_tokens"), y2=alt.datum(0), tooltip=_tooltip()
+            x=x, x2=alt.X2("bucket_end"), y=_y("refilled_tokens"), y2=alt.Y2Datum(0), tooltip=_tooltip()
         ),
         *header("Tokens", [Entry("reclaimed", WORK_SOFT), Entry(again, PREFIX_EVICTION.tone)]),
         height=90,

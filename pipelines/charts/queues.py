@@ -69,9 +69,9 @@ def _bars(rows: Sequence[Row], column: str, title: str) -> Spec:
         base.mark_bar(height=12, color=QUEUEING.tone.light, cornerRadiusEnd=2).encode(
             x=alt.X(f"{column}:Q", title=None, axis=amount_axis(count=5)), y=y
         ),
-        base.mark_text(align="left", baseline="bottom", dy=-9, fontSize=12).encode(x=alt.value(0), y=y, text="name:N"),
+        base.mark_text(align="left", baseline="bottom", dy=-9, fontSize=12).encode(x=alt.XValue(0), y=y, text=alt.Text("name:N")),
         base.mark_text(align="right", baseline="bottom", dy=-9, fontSize=12, color=SOFT.light).encode(
-            x=alt.value("width"), y=y, text=f"{column}_said:N"
+            x=alt.XValue("width"), y=y, text=alt.Text(f"{column}_said:N")
         ),
         *header(title),
         height=40 * len(known),

@@ -240,7 +240,7 @@ def time(data: Data) -> Figure:
                 scale=alt.Scale(domain=[PARTS[part][0] for part in parts], range=[PARTS[part][1].light for part in parts]),
                 legend=None,
             ),
-            order="order:Q",
+            order=alt.Order("order:Q"),
             tooltip=[
                 alt.Tooltip("group:N", title="Requests, %"),
                 alt.Tooltip("part:N", title="Part"),
@@ -290,7 +290,7 @@ def lanes(data: Data) -> Figure:
     scale = alt.Scale(domain=[PARTS[part][0] for part in parts], range=[PARTS[part][1].light for part in parts])
     base = alt.Chart(named("rows")).encode(
         x=time_axis("started_at"),
-        x2="ended_at",
+        x2=alt.X2("ended_at"),
         y=y,
         color=alt.Color("name:N", scale=scale, legend=None),
         tooltip=[

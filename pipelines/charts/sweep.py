@@ -129,7 +129,7 @@ def _panel(panel: Panel, rows: Sequence[Row], knee: Row, *, is_last: bool) -> Sp
         knee["cache_limit_high"] is not None
     ):  # what has no place is no layer: the browser would complain of a scale without extent
         limit = marks.mark_rect(color=PREEMPTION.tone.light, opacity=0.14)
-        layers.append(limit.encode(x=alt.X("limit_from:Q"), x2="limit_to"))
+        layers.append(limit.encode(x=alt.X("limit_from:Q"), x2=alt.X2("limit_to")))
     if knee["knee_level"] is not None:
         layers.append(marks.mark_rule(color=INK.light, strokeDash=[3, 3]).encode(x=alt.X("knee:Q")))
     if panel.is_bar:

@@ -220,10 +220,10 @@ def draw(panel: Panel, rows: Sequence[Row], *, pointer: alt.Parameter | None = N
     if pointer is not None:
         band = base.mark_rect(clip=True, color=language.INK.light).encode(
             x=x,
-            x2="bucket_end",
-            y=alt.value(0),
-            y2=alt.value(panel.height),
-            opacity=alt.condition(pointer, alt.value(0.1), alt.value(0)),
+            x2=alt.X2("bucket_end"),
+            y=alt.YValue(0),
+            y2=alt.Y2Value(panel.height),
+            opacity=alt.OpacityValue(0, condition={"param": pointer.name, "empty": False, "value": 0.1}),
             tooltip=_tooltip(rows),
         )
         layers.append(spec_of(band) | {"name": _band(panel)})
@@ -270,7 +270,7 @@ def _series(base: alt.Chart, series: Series, x: alt.X, panel: Panel, rows: Seque
     }
     chart = marks[series.mark]()
     if series.mark == "bar":
-        return chart.encode(x=x, x2="bucket_end", y=y, y2=alt.datum(0))
+        return chart.encode(x=x, x2=alt.X2("bucket_end"), y=y, y2=alt.Y2Datum(0))
     return chart.encode(x=x, y=y)
 
 
@@ -286,7 +286,7 @@ def _stack(base: alt.Chart, parts: Sequence[Series], x: alt.X) -> alt.Chart:
             color=alt.Color(
                 "part:N", legend=None, scale=alt.Scale(domain=columns, range=[series.tone.light for series in parts])
             ),
-            order="order:Q",
+            order=alt.Order("order:Q"),
         )
     )
 
@@ -300,7 +300,7 @@ def _shade(of_engine: str, *, labels: bool) -> alt.Chart:
         .mark_rect(clip=True, opacity=0.08)
         .encode(
             x=time_axis("window_start", labels=labels),
-            x2="window_end",
+            x2=alt.X2("window_end"),
             color=alt.Color("tone:N", scale=None, legend=None),
         )
     )
@@ -317,7 +317,7 @@ def verdict_ribbon(windows: Sequence[Row]) -> Spec | None:
         .mark_bar(clip=True, height=9, cornerRadius=2)
         .encode(
             x=time_axis("window_start", labels=False),
-            x2="window_end",
+            x2=alt.X2("window_end"),
             y=alt.Y("name:N", title=None, sort=lanes, axis=None),
             color=alt.Color("tone:N", scale=None, legend=None),
             tooltip=[
@@ -334,7 +334,7 @@ def verdict_ribbon(windows: Sequence[Row]) -> Spec | None:
         .transform_filter("datum.engine === engine")
         .transform_aggregate(first="min(window_start)", groupby=["name"])
         .mark_text(align="left", baseline="bottom", dy=-6, fontSize=11.5)
-        .encode(x=alt.value(0), y=alt.Y("name:N", sort=lanes, axis=None), text="name:N")
+        .encode(x=alt.XValue(0), y=alt.Y("name:N", sort=lanes, axis=None), text=alt.Text("name:N"))
     )
     return layered(bars, names, height=27 * len(lanes))
 

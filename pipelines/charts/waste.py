@@ -68,8 +68,8 @@ def _bars(rows: Sequence[Row]) -> Spec:
     color = alt.Color("tone:N", scale=None, legend=None)
     x = alt.X("tokens_high:Q", title="tokens", axis=amount_axis(count=5), scale=alt.Scale(zero=True))
     best = [  # Vega warns of marks without data
-        base.mark_tick(thickness=5, height=20, color=PAPER.light).encode(x="tokens_best:Q", y=y),
-        base.mark_tick(thickness=2.5, height=20).encode(x="tokens_best:Q", y=y, color=color),
+        base.mark_tick(thickness=5, height=20, color=PAPER.light).encode(x=alt.X("tokens_best:Q"), y=y),
+        base.mark_tick(thickness=2.5, height=20).encode(x=alt.X("tokens_best:Q"), y=y, color=color),
     ]
     return layered(
         base.mark_bar(opacity=0.28, height=14, cornerRadiusEnd=2).encode(x=x, y=y, color=color),
@@ -77,9 +77,9 @@ def _bars(rows: Sequence[Row]) -> Spec:
         *(best if any(row["tokens_best"] is not None for row in rows) else ()),
         base.mark_text(
             limit=WITHIN, align="left", baseline="bottom", dy=-14, fontSize=12, fontWeight=600, color=language.INK.light
-        ).encode(x=alt.value(0), y=y, text="label:N"),
+        ).encode(x=alt.XValue(0), y=y, text=alt.Text("label:N")),
         base.mark_text(limit=WITHIN, align="left", baseline="top", dy=13, fontSize=11.5, color=SOFT.light).encode(
-            x=alt.value(0), y=y, text="reading:N"
+            x=alt.XValue(0), y=y, text=alt.Text("reading:N")
         ),
         height=66 * len(rows),
     )
