@@ -23,7 +23,7 @@ from pipelines.digest import Result
 from pipelines.duck import connect
 from pipelines.intake import read
 from pipelines.lake import Lake
-from pipelines.models import Run, view
+from pipelines.models import Run, models, view
 from pipelines.publish import published
 from tests.fleet_days import Fleet
 
@@ -118,6 +118,24 @@ def analyzed(analyze_sample) -> Analyzed:
 def small(shared) -> Analysis:
     """The analysis of SMALL, a run called `small`, without a report. Copy it before changing anything."""
     return shared.once("small", lambda folder: analyze([SMALL], folder / "out", Run("small"), has_report=False))
+
+
+def of_nothing(root: Path) -> Lake:
+    lake = Lake.of(root, run="nothing")
+    build(lake, Run("nothing"))
+    return lake
+
+
+@pytest.fixture
+def unmodelled(shared, monkeypatch) -> None:
+    """The files of a day are read, and its tables are those of nothing: for what asks which day is made and not what it tells."""
+    nothing = shared.once("of-nothing", of_nothing)
+
+    def copied(lake: Lake, _: Run, **__: object) -> None:
+        for name in models():
+            lake.put(name, lambda path, name=name: shutil.copyfile(nothing.path(name), path))
+
+    monkeypatch.setattr("pipelines.analysis.build", copied)
 
 
 @pytest.fixture

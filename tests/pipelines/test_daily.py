@@ -53,15 +53,24 @@ class Job:
         return {name: content for name, content in kept if of_day in name and not name.startswith("days/_lacking")}
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Job:
-    """Two days out of files that hold both. Copy it before changing anything."""
-    root = tmp_path_factory.mktemp("whole")
+def two_days(root: Path) -> Job:
     job = Job(configured(root))
     scrapes(root / "chat/logs/metrics.json", BEGIN, SCRAPES)
     write(root / "chat/logs/vllm.log", log_lines(BEGIN, 120))
     assert [job.run(FIRST), job.run(SECOND)] == [MADE, MADE]
     return job
+
+
+@pytest.fixture
+def made(shared) -> Job:
+    """Two days out of files that hold both. Copy it before changing anything."""
+    return shared.once("two-days", two_days)
+
+
+@pytest.fixture
+def unreduced(monkeypatch) -> None:
+    """Nothing is made of the fleet."""
+    monkeypatch.setattr(fleet_day, "reduce_from", lambda *_, **__: [])
 
 
 @pytest.fixture
@@ -211,6 +220,7 @@ def test_a_late_file_changes_the_day_it_covers_and_no_other(job):
     assert preemptions(job, SECOND)[0] > PREEMPTIONS / 2
 
 
+@pytest.mark.usefixtures("unmodelled")
 def test_a_log_that_grows_changes_no_day_that_is_over(job):
     with (job.config.path.parent / "chat/logs/vllm.log").open("a") as log:
         log.writelines(log_lines(at("2026-11-27 08:00"), 30))
@@ -222,6 +232,7 @@ def test_a_log_that_grows_changes_no_day_that_is_over(job):
     assert samples["vllm.log"] == 150
 
 
+@pytest.mark.usefixtures("unmodelled")
 def test_a_file_that_is_gone_takes_nothing_away_unless_the_day_is_made_fresh(job):
     (job.config.path.parent / "chat/logs/metrics.json").unlink()
     assert job.run(SECOND) == UNCHANGED
@@ -253,9 +264,8 @@ Told = tuple[int, list[str], str]
 
 
 @pytest.fixture
-def told_of(capsys, monkeypatch) -> Callable[..., Told]:
+def told_of(capsys, unreduced) -> Callable[..., Told]:  # noqa: ARG001
     """Runs the command for the second day, but for the fleet: its exit status, what it alerts of files, the fault it says."""
-    monkeypatch.setattr(fleet_day, "reduce_from", lambda *_, **__: [])
 
     def run(job: Job, *more: str) -> Told:
         status = cli.main(["daily", "--config", str(job.config.path), "--day", str(SECOND), *more])
@@ -292,6 +302,7 @@ def unopened(monkeypatch, *names: str) -> None:
     monkeypatch.setattr(Path, "open", refused)
 
 
+@pytest.mark.usefixtures("unmodelled")
 def test_a_file_that_nobody_may_open_is_told_until_it_may_be(told_of, monkeypatch, tmp_path):
     job = Job(configured(tmp_path))
     write(tmp_path / "chat/logs/vllm.log", log_lines(at("2026-11-27 10:00"), 30))
@@ -308,6 +319,7 @@ def test_a_file_that_nobody_may_open_is_told_until_it_may_be(told_of, monkeypatc
     assert "beside what is read, there is what cannot be: other.log: cannot be opened (Permission denied)" in alert
 
 
+@pytest.mark.usefixtures("unmodelled")
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_a_log_that_is_garbage_by_now_is_told_and_its_day_kept_until_it_is_whole_again(told_of, tmp_path, is_alone):
     job, log = Job(configured(tmp_path)), tmp_path / "chat/logs/vllm.log"
@@ -337,6 +349,7 @@ def test_a_day_without_files_is_none(job):
     assert job.run(date(2026, 11, 28)) == EMPTY
 
 
+@pytest.mark.usefixtures("unmodelled")
 def test_a_day_of_another_code_is_made_again(job, monkeypatch):
     monkeypatch.setattr(daily, "code_version", lambda: "another")
     assert job.run(FIRST) == MADE
@@ -393,7 +406,7 @@ def test_the_catalog_reads_every_table_and_is_left_alone_where_nothing_is_new(jo
     assert database.stat().st_mtime_ns == before
 
 
-@pytest.mark.usefixtures("fleet_table")
+@pytest.mark.usefixtures("fleet_table", "unmodelled")
 def test_days_older_than_asked_are_dropped_with_what_only_they_were_made_of(job):
     path = job.config.path
     path.write_text(path.read_text().replace('url = "lake"', 'url = "lake"\nretention_days = 1'))
@@ -422,6 +435,7 @@ def test_the_command_tells_each_day_made_its_alerts_and_what_it_left_alone(job):
     assert lines[-1] == "1 made, 1 unchanged, 0 without input"
 
 
+@pytest.mark.usefixtures("unmodelled")
 def test_an_engine_without_input_is_an_alert_of_its_group_that_says_what_was_looked_for(capsys, tmp_path):
     config = configured(
         tmp_path, ("chat", "silent", "elsewhere"), extra='[[engines]]\npaths = ["gone/{engine}/*.log"]\ngroup = "fleet"'
@@ -481,6 +495,7 @@ def missed(config: Config, day: date) -> list[str]:
     return [alert for alert in alerts if daily.MISSING in alert]
 
 
+@pytest.mark.usefixtures("unmodelled", "unreduced")
 def test_an_engine_that_only_its_files_named_is_missed_for_a_week_or_until_it_is_retired(tmp_path):
     for name in ("named", "logs/chat-0", "logs/chat-1"):
         write(tmp_path / f"{name}.log", [*log_lines(at("2026-11-20 10:00"), 5), *log_lines(at("2026-11-27 10:00"), 5)])
@@ -526,6 +541,7 @@ def test_on_a_day_looked_at_again_nothing_is_missed_anew(tmp_path):
     assert report.empty == 2
 
 
+@pytest.mark.usefixtures("unmodelled", "unreduced")
 @pytest.mark.parametrize(("how", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended from outside")])
 def test_interrupted_it_says_that_finished_days_are_kept(capsys, monkeypatch, tmp_path, how, word):
     config, analyze_all = configured(tmp_path), daily.analyze_all
@@ -536,26 +552,27 @@ def test_interrupted_it_says_that_finished_days_are_kept(capsys, monkeypatch, tm
             signal.raise_signal(how)
         return analyze_all(config, engines, day, **more)
 
-    monkeypatch.setattr(daily, "analyze_all", interrupted)
     call = ["daily", "--config", str(config.path), "--day", str(FIRST), "--day", str(SECOND)]
     before = signal.getsignal(signal.SIGTERM)
-    try:
-        status = cli.main(call)
-    except SystemExit as left:
-        status = int(left.code or 0)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with monkeypatch.context() as patched:
+        patched.setattr(daily, "analyze_all", interrupted)
+        try:
+            status = cli.main(call)
+        except SystemExit as left:
+            status = int(left.code or 0)
+        finally:
+            signal.signal(signal.SIGTERM, before)
     said = capsys.readouterr().err.splitlines()[-1]
     assert (status, said) == (
         2,
         f"kvpressure: {word}; the days that were finished are in the lake, the next call makes the others",
     )
     assert finished(config.store, FIRST).keys() == {"chat"}
-    monkeypatch.undo()
     assert cli.main(call) == 0
-    assert capsys.readouterr().out.splitlines()[-3] == "1 made, 1 unchanged, 0 without input"
+    assert capsys.readouterr().out.splitlines()[-1] == "1 made, 1 unchanged, 0 without input"
 
 
+@pytest.mark.usefixtures("unmodelled")
 def test_a_day_that_has_begun_nowhere_is_refused(capsys, tmp_path):
     config, last = configured(tmp_path), (datetime.now(UTC) + timedelta(hours=14)).date()
     write(tmp_path / "chat/logs/vllm.log", log_lines(at("2026-11-27 10:00"), 5))

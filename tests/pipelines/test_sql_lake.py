@@ -21,8 +21,8 @@ EXAMPLES = list(sql_doc.examples(sql_doc.DOCUMENT.read_text()))
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory) -> Path:
-    return sample_lake.make(tmp_path_factory.mktemp("lake"))
+def lake(shared) -> Path:
+    return shared.once("sample-lake", sample_lake.make)
 
 
 @pytest.fixture(scope="module")
