@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 from pipelines import publish, sweep
+from pipelines.analysis import build
 from pipelines.cli import main
 from pipelines.compare import compare
 from pipelines.compare_sides import Setting, Side, read_side
@@ -24,6 +25,7 @@ from pipelines.intake import read
 from pipelines.lake import Lake
 from pipelines.models import Run, materialize, models
 from pipelines.resampling import interval, quantile, redraw
+from tests.e2e.test_waste_truth import made
 
 SHARED = Path(__file__).parents[3] / "shared"
 EVIDENCE = ("server.log", "prometheus.json.gz", "spans.jsonl*", "client-*.json")
@@ -32,42 +34,49 @@ PUBLISHED = {
     "table": "reallogs/sglang_logs/*sweep*.csv",
 }
 
+OF_A_SWEEP = ("marts.sweep_levels", "marts.sweep_knee", "core.sweep_requests", "marts.data_quality")
+
 pytestmark = pytest.mark.skipif(not SHARED.exists(), reason="the recordings are not here")
 
 
-@pytest.fixture(scope="module")
-def modelled(tmp_path_factory) -> Callable[[str], Lake]:
-    """The lake of a recording, made once: every table, no report."""
-    made: dict[str, Lake] = {}
-
-    def model_once(name: str) -> Lake:
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            patterns = [PUBLISHED[name]] if name in PUBLISHED else [f"truth/{name}/{pattern}" for pattern in EVIDENCE]
-            for path in (path for pattern in patterns for path in SHARED.glob(pattern)):
-                shutil.copy(path, folder)
-            made[name] = Lake.of(tmp_path_factory.mktemp("lake"), run=name)
-            read([folder], made[name])
-            with connect(threads=1) as con:
-                for each in models().values():
-                    materialize(each, lake=made[name], con=con, run=Run(name))
-        return made[name]
-
-    return model_once
+def evidence(name: str, folder: Path) -> Path:
+    """What is kept of a recording, in a folder of its own."""
+    folder.mkdir()
+    patterns = [PUBLISHED[name]] if name in PUBLISHED else [f"truth/{name}/{pattern}" for pattern in EVIDENCE]
+    for path in (path for pattern in patterns for path in SHARED.glob(pattern)):
+        shutil.copy(path, folder)
+    return folder
 
 
-@pytest.fixture(scope="module")
-def database(modelled, tmp_path_factory) -> Callable[[str], Path]:
-    """The same as an analysis, without its report."""
+@pytest.fixture
+def modelled(shared) -> Callable[[str], Lake]:
+    """The lake of a recording with the tables of its sweep."""
 
-    def publish_once(name: str) -> Path:
-        path = tmp_path_factory.getbasetemp() / f"{name}-analysis" / publish.DATABASE
-        if not path.exists():
-            path.parent.mkdir()
-            publish.write_database(modelled(name), path)
-        return path
+    def model(name: str) -> Lake:
+        def make(folder: Path) -> Lake:
+            lake = Lake.of(folder / "lake", run=name)
+            made(OF_A_SWEEP, evidence(name, folder / name), lake)
+            return lake
 
-    return publish_once
+        return shared.once(f"sweep-{name}", make)
+
+    return model
+
+
+@pytest.fixture
+def database(shared) -> Callable[[str], Path]:
+    """The database of a recording's analysis."""
+
+    def analyzed(name: str) -> Path:
+        def make(folder: Path) -> Path:
+            lake = Lake.of(folder / "lake", run=name)
+            read([evidence(name, folder / name)], lake)
+            build(lake, Run(name), database=folder / publish.DATABASE)
+            return folder / publish.DATABASE
+
+        return shared.once(f"experiment-{name}", make)
+
+    return analyzed
 
 
 def knee(lake: Lake) -> dict:
@@ -131,7 +140,7 @@ def test_the_published_stages_never_exported_kv_usage(modelled):
 # one thing changed
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def sides(database) -> tuple[Side, Side]:
     return read_side(database("ab-before")), read_side(database("ab-after"))
 

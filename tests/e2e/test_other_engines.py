@@ -1,10 +1,14 @@
 """What is said of engines that retract or fail requests instead of preempting them: in the words of the first sentence."""
 
+from pathlib import Path
+
 import pytest
 
 from pipelines.analysis import analyze
+from pipelines.cli_whatif import recording
 from pipelines.digest import Result
 from pipelines.models import Run
+from pipelines.replay.recorded import NotReplayableError
 from tests.conftest import PROJECT
 
 SAMPLES = PROJECT / "sample_traces"
@@ -53,13 +57,29 @@ def test_a_pool_no_line_states_is_sized_by_the_tokens_it_holds(analyze_sample):
     assert abs(engine["kv_capacity_tokens"] - 87_552) < 0.01 * 87_552
 
 
+@pytest.fixture
+def offload(shared) -> Path:
+    """The analysis of a recording whose engine has a KV connector."""
+
+    def make(folder: Path) -> Path:
+        inputs = [path for path in OFFLOAD.iterdir() if path.name.split(".")[0] not in ("truth", "phases", "facts")]
+        return analyze(inputs, folder / "out", Run("offload"), has_report=False).database
+
+    return shared.once("offload", make)
+
+
 @pytest.mark.skipif(not OFFLOAD.is_dir(), reason="the recordings with their truth are not beside this checkout")
-def test_what_came_back_from_another_tier_is_told_as_restored_and_as_nothing_else(tmp_path):
+def test_what_came_back_from_another_tier_is_told_as_restored_and_as_nothing_else(offload):
     """The engine counted 35,456 tokens from its external tier, and computed at most 2,568 that it had known before."""
-    inputs = [path for path in OFFLOAD.iterdir() if path.name.split(".")[0] not in ("truth", "phases", "facts")]
-    with Result(analyze(inputs, tmp_path / "out", Run("offload")).database) as result:
+    with Result(offload) as result:
         waste = {row["kind"]: row for row in result.rows("waste")}
     restored = waste["offload_restore"]
     assert (restored["tokens_low"], restored["tokens_best"], restored["tokens_high"]) == (35_456, 35_456, 35_456)
     assert waste["preemption_recompute"]["tokens_high"] == 0
     assert waste["prefix_refill"]["tokens_best"] <= 2_568
+
+
+@pytest.mark.skipif(not OFFLOAD.is_dir(), reason="the recordings with their truth are not beside this checkout")
+def test_a_run_with_a_connector_is_not_replayed_and_the_reason_names_it(offload):
+    with pytest.raises(NotReplayableError, match="ExampleConnector"):
+        recording([offload])
