@@ -66,7 +66,7 @@ fewer_sequences as (
             -- Little's law: as many in the house leave at the rate of finished answers; those beyond the cap wait
             case
                 when in_house > cap then format(
-                    'The median time to first token rises: with as many in the house ({:.0f}), each waits about {} before it '
+                    'The median time to first token rises: with as many running or waiting ({:.0f}), each waits about {} before it '
                     'starts{}.',
                     in_house,
                     spoken_duration((in_house - cap) * output_mean / (generated_per_s * least(1, cap / mean_running))),

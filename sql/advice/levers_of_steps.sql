@@ -22,7 +22,7 @@ with slots as (
         ceil(facts.max_running + facts.max_waiting)::bigint as wanted,
         -- what samples far apart do not show: more may have come and gone between two of them
         if(samples.step_s >= 5, format('; more may have been there between the samples, {:.0f} s apart', samples.step_s), '') as unseen,
-        format('The {} seen in the house at most', wanted) as seen,
+        format('The {} that ran or waited when most were seen', wanted) as seen,
     from advice.lever_facts as facts
     left join (select engine, median(scrape_s) as step_s from core.engine_states group by engine) as samples using (engine)
     where verdict = 'queue_max_num_seqs' and max_num_seqs is not null
@@ -65,7 +65,7 @@ more_sequences as (
             case when ranks_summed > 1 then format('The numbers are sums over {} data-parallel ranks, each of which has the setting.', ranks_summed) end,
             fit_sentence,
         ] as evidence,
-        coalesce(format('most in the house, at most what the pool holds 95 % of the time [{}]', method), 'most in the house, at most one doubling')
+        coalesce(format('most running or waiting at once, at most what the pool holds 95 % of the time [{}]', method), 'most running or waiting at once, at most one doubling')
             as method,
     from slots
     -- a quarter more at least: less is not worth a restart, and so near to the pool's limit it trades a queue for preemption

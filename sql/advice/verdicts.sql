@@ -77,6 +77,9 @@ chosen as (
                 case when matters then severity * if(verdict = 'queue_unknown', 0.5, 1) + queue_severity end desc nulls last,
                 verdict = 'insufficient_evidence' desc, verdict = 'healthy' desc, window_s desc nulls last, window_start
         ) = 1 as is_primary,
+        -- which need not be the one that is chosen
+        arg_max(verdict, severity) filter (where matters) over (partition by engine) as severest,
+        max(severity) filter (where matters) over (partition by engine) as most_severity,
     from ranked
 )
 
@@ -91,7 +94,18 @@ select
     is_primary,
     summary,
     case when is_primary then list_concat(evidence, coalesce(counted.sentences, [])) else evidence end as evidence,
-    evidence_against,
+    case
+        when is_primary and matters and most_severity > greatest(severity, queue_severity) then list_append(
+            evidence_against,
+            format(
+                'By itself {} is more severe ({:.0f}); {}.',
+                replace(severest, '_', ' '),
+                most_severity,
+                if(queue_severity > 0, 'with this counts the queue that is of the same shortage', 'its cause is not told, and of this one it is')
+            )
+        )
+        else evidence_against
+    end as evidence_against,
     case
         -- what tells preemptions, where nothing did
         when is_primary and verdict <> 'insufficient_evidence' and preemptions.engine is not null and preemptions.count_best is null

@@ -102,6 +102,27 @@ def test_the_main_verdict_is_as_severe_as_the_queue_it_explains(sql, findings, s
     assert [row["severity"] for row in rows] == severities
 
 
+@pytest.mark.parametrize(
+    ("findings", "told"),
+    [
+        (["preemption 0 20 30", "prefix_eviction 0 60 60"], None),
+        (
+            ["preemption 0 20 30", "prefix_eviction 0 60 60", "queue_kv_capacity 20 60 40"],
+            "By itself prefix eviction is more severe (60); with this counts the queue that is of the same shortage.",
+        ),
+        (["preemption 0 20 30", "prefix_eviction 0 60 60", "queue_kv_capacity 20 60 60"], None),
+        (
+            ["queue_unknown 0 60 60", "queue_kv_capacity 10 60 31"],
+            "By itself queue unknown is more severe (60); its cause is not told, and of this one it is.",
+        ),
+    ],
+)
+def test_why_the_main_verdict_is_not_the_severest_is_said(sql, findings, told):
+    found(sql, *findings)
+    against = [row["evidence_against"] or [] for row in sql.rows("advice.verdicts").dicts() if row["verdict"] != "healthy"]
+    assert against == [[told] if told else [], *([] for _ in findings[1:])]
+
+
 @pytest.mark.parametrize(("severity", "told"), [(1, ["healthy", "cold_start"]), (0.9, ["healthy"])])
 def test_what_is_hardly_felt_is_no_remark(sql, severity, told):
     found(sql, f"cold_start 0 20 {severity}")
