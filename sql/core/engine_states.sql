@@ -3,8 +3,8 @@
 -- SGLang's gauges only repeat its last batch line, late: its log goes before them. A hybrid model has several pools; the fullest
 -- of them is the one that binds. A usage that reads 0 throughout although requests run was never measured, and is NULL.
 --
--- A sample stands for the time to the next one, at most three usual steps (a longer silence is a hole, not a state); a lone one is an
--- instant, and stands for no time.
+-- A sample stands for the time to the next one, at most three usual steps (a longer silence is a hole, not a state), and not beyond the
+-- end of its engine, or the start of the next, where a log has it; a lone one is an instant, and stands for no time.
 --
 -- grain: engine, sampled_at
 -- column: engine         | Engine observed.
@@ -90,11 +90,20 @@ blind as (
     having is_never_measured(max(kv_usage_ratio), max(running), bool_or(is_usage_rounded)) and coalesce(max(kv_used_tokens), 0) = 0
 ),
 
+ended as (
+    select named.engine, events.happened_at as ended_at
+    from (select distinct engine, unnest(names_of_engine(engine)) as said_of from observed) as named
+    inner join staging.engine_events as events on events.engine = named.said_of
+    where events.event in ('engine_shutdown', 'engine_dead', 'engine_failure', 'engine_start')
+),
+
 stepped as (
     select
-        *,
-        seconds_between(sampled_at, lead(sampled_at) over (partition by engine order by sampled_at)) as step_s,
+        observed.*,
+        seconds_between(sampled_at, lead(sampled_at) over (partition by observed.engine order by sampled_at)) as step_s,
+        seconds_between(sampled_at, ended.ended_at) as left_s,
     from observed
+    asof left join ended on ended.engine = observed.engine and ended.ended_at > observed.sampled_at
 ),
 
 usual as (
@@ -110,8 +119,8 @@ select
     if(blind.engine is null, stepped.kv_usage_ratio, null) as kv_usage_ratio,
     blind.engine is not null as is_usage_blind,
     stepped.origin,
-    -- the last one for a usual step: least() would pass over its NULL
-    coalesce(if(stepped.step_s is null, usual.step_s, least(stepped.step_s, 3 * usual.step_s)), 0) as scrape_s,
+    -- the last one for a usual step: least() passes over a NULL
+    coalesce(least(if(stepped.step_s is null, usual.step_s, least(stepped.step_s, 3 * usual.step_s)), stepped.left_s), 0) as scrape_s,
 from stepped
 left join usual using (engine)
 left join blind using (engine)

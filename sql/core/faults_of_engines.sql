@@ -21,6 +21,20 @@ with resets as (
     group by engine
 ),
 
+-- of which no counter tells
+restarts as (
+    select
+        engine as source,
+        'restarted' as flag,
+        'info' as severity,
+        count(*) as count,
+        format('The engine was started anew {}, the last time at {}.', spoken_times(count(*)), strftime(max(life_start), '%Y-%m-%d %H:%M:%S UTC'))
+            as detail,
+    from core.engine_lives
+    where is_stated and life > 1 and engine not in (select source from resets)
+    group by engine
+),
+
 holes as (
     select
         engine as source,
@@ -142,6 +156,8 @@ clamped as (
 select source, flag, severity, count::bigint as count, detail
 from (
     from resets
+    union all by name
+    from restarts
     union all by name
     from holes
     union all by name

@@ -4,7 +4,7 @@
 -- apart by least squares, from the lines of at least 100 steps or else from ten scrape intervals in which the engine was busy
 -- throughout. The range is two standard errors on each side, at least nothing, and at most the average time of a token, which counts the
 -- steps' own time, too: a token that is computed again may need a step that there would not have been. Where the data do not tell
--- prompt tokens from what else takes time, there is no best guess.
+-- prompt tokens from what else takes time, or not from nothing, there is no best guess.
 --
 -- grain: engine
 -- column: engine       | Engine.
@@ -105,7 +105,7 @@ fitted as (
 select
     engines.engine,
     coalesce(fitted.low, if(averages.token_s is null, null, 0)) as token_s_low,
-    fitted.best as token_s_best,
+    if(fitted.low > 0, fitted.best, null) as token_s_best,
     coalesce(fitted.high, averages.token_s) as token_s_high,
     case
         when fitted.origin = 'lines' then 'the time of steps by what was in them, from iteration lines'
