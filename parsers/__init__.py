@@ -32,6 +32,16 @@ __all__ = [
     "parse",
 ]
 
+TAR_MAGIC_AT = 257  # bytes into the header of its first file
+ARCHIVE = "an archive of several files; unpack it and give the folder"
+UTF32 = "text in UTF-32; recode it (iconv -f UTF-32 -t UTF-8 FILE > FILE.utf8)"
+BY_MAGIC = {  # what a file is that begins so
+    codecs.BOM_UTF32_LE: UTF32,
+    codecs.BOM_UTF32_BE: UTF32,
+    b"\x89PNG": "a PNG picture, not something an engine wrote",
+    b"PK\3\4": ARCHIVE,
+}
+
 FORMAT_MODULES = (
     "parsers.vllm_engine_log",
     "parsers.prometheus_text",
@@ -96,9 +106,14 @@ def formats() -> tuple[Format, ...]:
 def detect(source: Source) -> Format:
     """The format that is surest of the file's head. UnrecognisedFormat where none is; InputError where it cannot be read."""
     head = source.head()
-    if chosen := surest(head):
+    if (chosen := surest(head)) and not is_archive(head):
         return chosen
     raise UnrecognisedFormat(f"{source.name}: {console_of(head) or _likeness(head)}; `kvpressure formats` lists what is read")
+
+
+def is_archive(head: bytes) -> bool:
+    """Whether it is of several files in one: a tar archive, whose first may well be a log."""
+    return head[TAR_MAGIC_AT:].startswith(b"ustar")
 
 
 def surest(head: bytes) -> Format | None:
@@ -120,7 +135,8 @@ def parse(source: Source, sink: Sink, form: Format | None = None) -> tuple[Forma
 
 def _wrappers(source: Source) -> Chain:
     try:
-        return chain_of(source.head())
+        head = source.head()
+        return Chain(()) if is_archive(head) else chain_of(head)
     except InputError:  # empty or damaged: the reader says how
         return Chain(())
 
@@ -171,10 +187,12 @@ def _likeness(head: bytes) -> str:
     first = next(iter(head.splitlines()), b"")[:60].decode("utf-8", "replace")
     if start.startswith((b"<!doctype", b"<html")):
         return f'an HTML page (line 1: "{first.partition(">")[0]}>"); was the proxy\'s login or error page saved?'
-    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "text in UTF-32; recode it (iconv -f UTF-32 -t UTF-8 FILE > FILE.utf8)"
-    if head.startswith(b"\x89PNG"):
-        return "a PNG picture, not something an engine wrote"
+    if (
+        likeness := ARCHIVE
+        if is_archive(head)
+        else next((told for magic, told in BY_MAGIC.items() if head.startswith(magic)), None)
+    ):
+        return likeness
     if b"\0" in head:
         return "binary, and none of the formats this reads"
     if start.startswith((b"{", b"[")):

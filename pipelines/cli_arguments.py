@@ -9,14 +9,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pipelines import cli_commands
 from pipelines.cli_commands import FAIL_ON_SEVERITY, WRONG
+from pipelines.nearest import meant
 from pipelines.replay.engines import COUNTED_BY_ENGINE, LEVERS_BY_ENGINE
 from pipelines.replay.levers import FIGURES
 from pipelines.zone import NoZoneError, zone_name
@@ -45,11 +47,20 @@ class _CommandParser(_Parser):
         """What argparse makes of them; it asks for this method once more while it sorts them."""
         if self._is_intermixing:
             return super().parse_known_args(args, namespace)
+        self._require_known(args or ())
         self._is_intermixing = True
         try:
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._is_intermixing = False
+
+    def _require_known(self, words: Sequence[str]) -> None:
+        """An error that names an option which there is not, before one that misses what it was to be."""
+        options = {option for option in self._option_string_actions if option.startswith("--")}
+        for word in takewhile(lambda each: each != "--", words):
+            name = word.partition("=")[0]
+            if name.startswith("--") and not re.search(r"\s", word) and not any(each.startswith(name) for each in options):
+                self.error(f"no option {name}; {meant(name, options, 'these are its options: ' + ', '.join(sorted(options)))}")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -84,6 +84,40 @@ servers as (
     where source in (select source from raw.engine_samples)
 ),
 
+-- a process that goes on after another of its kind has begun was not replaced by it
+mixed as (
+    select
+        source,
+        'servers_mixed' as flag,
+        'warning' as severity,
+        processes as count,
+        format(
+            'Lines of {} servers ({}) alternate in it, and nothing but their processes tells them apart: they are told as one that was started anew. '
+            'Give the log of each; `kubectl logs --prefix` names its pod on every line.',
+            processes, names
+        ) as detail,
+    from (
+        select
+            source,
+            count(distinct process) as processes,
+            string_agg(distinct process, ', ' order by process) as names,
+            count_if(is_other) as turns,
+        from (
+            select
+                source,
+                process,
+                regexp_replace(process, '\s*pid=\d+', '') as kind,
+                instance,
+                process <> lag(process) over (partition by source, instance, kind order by line) as is_other,
+            from raw.engine_samples
+            where process like '%pid=%'
+        )
+        group by source, instance, kind
+        having turns > processes -- each that replaces one is a turn
+    )
+    qualify row_number() over (partition by source order by turns desc, names) = 1
+),
+
 repeats as (
     select
         source,
@@ -142,6 +176,8 @@ from (
     from clocks
     union all by name
     from servers
+    union all by name
+    from mixed
     union all by name
     from repeats
     union all by name

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -115,12 +116,22 @@ def test_a_file_that_is_gone_or_a_folder_is_an_input_error(tmp_path):
     assert refused(Source(tmp_path, "folder")).startswith("folder: cannot be opened (Is a directory")
 
 
+def tar_of(content: bytes) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        told = tarfile.TarInfo("run/metrics.txt")
+        told.size = len(content)
+        archive.addfile(told, io.BytesIO(content))
+    return packed.getvalue()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"<!DOCTYPE html>\n<html><title>Sign in</title>", r"an HTML page \(line 1: \"<!DOCTYPE html>\"\)"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", r"a PNG picture"),
-        (b"PK\x03\x04\0\0\0", r"binary"),
+        (b"PK\x03\x04\0\0\0", r"an archive of several files; unpack it and give the folder"),
+        (tar_of(PAGE), r"an archive of several files; unpack it"),
         (b'{"id": "cmpl-1"}', r"JSON, but not a result"),
         (
             b"Starting\n============ Serving Benchmark Result ============\nMean TTFT (ms): 9\n",

@@ -89,7 +89,7 @@ def test_a_queue_before_a_pool_that_nobody_measured_is_not_said_to_have_room(sql
     [advice] = [row for row in sql.rows("advice.recommendations").dicts() if row["lever"] == "more_sequences"]
     assert (advice["from_value"], advice["to_value"]) == ("128", "188")
     assert advice["expected_effect"].startswith(
-        "The 188 that ran or waited when most were seen run at once; more may have been there between the samples, 10 s apart; whether"
+        "The 188 that ran or waited when most were seen run at once; more may have been there between the samples, 10 s apart;"
     )
 
 
