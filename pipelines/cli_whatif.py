@@ -31,6 +31,7 @@ from pipelines.replay.levers import FIGURES, LeverError
 from pipelines.replay.whatif import (
     COUNTS,
     MORE_IS_BETTER,
+    Model,
     Prediction,
     Told,
     WhatIf,
@@ -249,7 +250,7 @@ def _known(option: str, name: str, names: Sequence[str] | dict[str, Any]) -> Non
 def text(asked: Question, told: Answer) -> str:
     """The answer on a page of 80 columns."""
     recording = told.what_if.model.recording
-    parts = [_paragraph(_load(recording)), *(_paragraph(f"Note: {each}.") for each in recording.assumed)]
+    parts = [_paragraph(_load(told.what_if.model)), *(_paragraph(f"Note: {each}.") for each in recording.assumed)]
     parts.append(_check_table(told.what_if))
     if told.after:
         title = ", ".join(f"{name}={value}" for name, value in asked.changes.items())
@@ -269,7 +270,8 @@ def _paragraph(words: str) -> str:
     return textwrap.fill(words, COLUMNS) + "\n"
 
 
-def _load(recording: recorded.Recording) -> str:
+def _load(model: Model) -> str:
+    recording = model.recording
     clients = [client for episode in recording.episodes for client in episode]
     closed = [client.concurrency for client in clients if client.concurrency]
     kinds = []
@@ -277,7 +279,7 @@ def _load(recording: recorded.Recording) -> str:
         kinds.append(f"{len(closed)} that keep{'s' if len(closed) == 1 else ''} {_list(closed)} in flight")
     if len(closed) < len(clients):
         kinds.append(f"{len(clients) - len(closed)} that send{'s' if len(clients) - len(closed) == 1 else ''} by the clock")
-    step = recording.calibration.step_time
+    step = model.step_time()
     return (
         f"Replayed: {recording.requests} requests of {len(clients)} client{'' if len(clients) == 1 else 's'} "
         f"({'; '.join(kinds)}). A step takes {1e3 * step.base:.2f} ms, {1e6 * step.computed:.1f} us a token computed, "
