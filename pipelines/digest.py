@@ -182,10 +182,11 @@ def _verdict(result: Result, primary: Sequence[Row], *, colour: bool) -> Iterato
         yield Block(1, _wrap(f"but: {sentence}", indent="    ", first="  - "))
     also = result.rows(
         "verdicts",
-        f"not is_primary and severity >= {WORTH_A_WORD} and engine is not distinct from {_literal(worst['engine'])}",
+        f"not is_primary and severity >= {language.WORTH_COUNTING} and engine is not distinct from {_literal(worst['engine'])}",
         "severity desc, verdict, window_start",
     )
-    for row in language.worst_of_each(also)[:NAMES_SHOWN]:
+    shown = [row for row in language.worst_of_each(also) if row["severity"] >= WORTH_A_WORD]
+    for row in shown[:NAMES_SHOWN]:
         name = language.word(language.VERDICTS, row["verdict"]).in_a_sentence
         told = f"also {name} ({language.how_much(row)}): {row['summary']}"
         yield Block(2, _wrap(_shortened(told), indent="    ", first="  "))

@@ -54,7 +54,6 @@ FIGURES = (  # each has its place in page.html, by its key
     prefixes.figure,
     sweep.figure,
 )
-WORTH_A_WORD = 10  # severity of 100 from which a verdict beside the primary one is told
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def contents(data: Data) -> dict[str, Any]:
     )
     primary = [row for row in verdicts if row["is_primary"]]
     also = [
-        row for row in verdicts if not row["is_primary"] and row["verdict"] not in CALM and (row["severity"] or 0) >= WORTH_A_WORD
+        row for row in verdicts if not row["is_primary"] and row["verdict"] not in CALM and (row["severity"] or 0) >= language.WORTH_COUNTING
     ]
     return {
         "run": first(data.rows("from runs")),

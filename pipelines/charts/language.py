@@ -128,6 +128,7 @@ VERDICTS = {
     "insufficient_evidence": Word("Cannot be told", WORK_SOFT),
 }
 CALM = ("healthy", "insufficient_evidence")
+WORTH_COUNTING = 10  # severity of 100 from which a verdict beside the primary one is told, and counted with its like
 QUEUE_CAUSES = {
     "max_num_seqs": Word("A slot (max_num_seqs)", QUEUEING.tone, QUEUEING),
     "kv_capacity": Word("KV room", QUEUEING.tone, QUEUEING),

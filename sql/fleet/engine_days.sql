@@ -31,7 +31,7 @@
 -- column: refilled_tokens_best    | Expected; NULL where it cannot be told.
 -- column: refilled_tokens_high    | Most.
 -- column: wasted_gpu_seconds_low  | Least GPU time for both kinds together, of those that are known.
--- column: wasted_gpu_seconds_best | Expected GPU time for both kinds together, of those that are known.
+-- column: wasted_gpu_seconds_best | Expected GPU time for both kinds together; NULL where of one only a bound is known.
 -- column: wasted_gpu_seconds_high | Most GPU time for both kinds together; NULL where one of them has no bound.
 -- column: wasted_cost_low         | The same in USD; NULL without a price.
 -- column: wasted_cost_best        | The same in USD; NULL without a price.
@@ -111,7 +111,8 @@ wasted as (
         run,
         engine,
         sum(gpu_seconds_low) as wasted_gpu_seconds_low,
-        sum(gpu_seconds_best) as wasted_gpu_seconds_best,
+        case when count(coalesce(gpu_seconds_best, gpu_seconds_high)) = count(gpu_seconds_best) then sum(gpu_seconds_best) end
+            as wasted_gpu_seconds_best,
         case when count(*) = count(gpu_seconds_high) then sum(gpu_seconds_high) end as wasted_gpu_seconds_high,
         sum(cost_low) as wasted_cost_low,
         sum(cost_best) as wasted_cost_best,

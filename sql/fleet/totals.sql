@@ -10,7 +10,7 @@
 -- column: engines                 | Engines seen.
 -- column: engines_under_pressure  | Of these, those whose verdict is one that costs somebody something (severity 20 and up).
 -- column: engines_not_told        | Of these, those whose inputs do not show.
--- column: engines_known           | Of these, those whose waste is known.
+-- column: engines_known           | Of these, those whose GPU time of waste is known, or the most that it was.
 -- column: pressure_hours          | Hours under pressure, summed.
 -- column: observed_hours          | Hours observed, summed.
 -- column: preemptions_best        | Expected preemptions, summed.
@@ -18,7 +18,7 @@
 -- column: recomputed_tokens_best  | Expected.
 -- column: recomputed_tokens_high  | Most; NULL where one of them has no bound.
 -- column: wasted_gpu_seconds_low  | Least GPU time wasted on recomputation and refill together, summed.
--- column: wasted_gpu_seconds_best | Expected.
+-- column: wasted_gpu_seconds_best | Expected; NULL where of one of them only a bound is known.
 -- column: wasted_gpu_seconds_high | Most; NULL where one of them has no bound.
 -- column: wasted_cost_best        | Expected cost of it in USD; NULL without a price.
 -- column: queue_seconds           | Seconds with a queue, summed.
@@ -41,7 +41,7 @@ select
     count(*) as engines,
     count(*) filter (where severity >= 20 and verdict not in ('healthy', 'insufficient_evidence')) as engines_under_pressure,
     count(*) filter (where verdict = 'insufficient_evidence' or verdict is null) as engines_not_told,
-    count(wasted_gpu_seconds_best) as engines_known,
+    count(coalesce(wasted_gpu_seconds_best, wasted_gpu_seconds_high)) as engines_known,
     sum(pressure_hours) as pressure_hours,
     sum(observed_hours) as observed_hours,
     sum(preemptions_best) as preemptions_best,
@@ -49,7 +49,7 @@ select
     sum(recomputed_tokens_best) as recomputed_tokens_best,
     case when count(recomputed_tokens_best) = count(recomputed_tokens_high) then sum(recomputed_tokens_high) end as recomputed_tokens_high,
     sum(wasted_gpu_seconds_low) as wasted_gpu_seconds_low,
-    sum(wasted_gpu_seconds_best) as wasted_gpu_seconds_best,
+    case when engines_known = count(wasted_gpu_seconds_best) then sum(wasted_gpu_seconds_best) end as wasted_gpu_seconds_best,
     case
         when bool_and(wasted_gpu_seconds_best is null or wasted_gpu_seconds_high is not null) then sum(wasted_gpu_seconds_high)
     end as wasted_gpu_seconds_high,
