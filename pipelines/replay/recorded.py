@@ -25,7 +25,6 @@ from pipelines.replay.levers import Facts, Scenario
 from pipelines.replay.load import Record
 from pipelines.replay.requests import SEEN, Seen, whole_requests
 from pipelines.replay.said import real
-from pipelines.resampling import quantile
 
 CLOSED_SHARE = 0.6  # of the requests after the first ones that were sent as soon as another had ended; a client stumbles at times
 AT_ONCE = 0.05  # of a usual answer's time: what "as soon as" allows; an open client of the same rate is off by whole answers
@@ -401,18 +400,18 @@ def _measured(tables: Mapping[str, pl.DataFrame], clients: Sequence[Client], chu
     if "queue_s" not in found and (states["waiting"].is_not_null() & (states["scrape_s"] > 0)).any():
         found["queue_s"] = Measured(0.0, 0.0, 0.0)
     records = [each for client in clients for each in client.records]
-    ttft = [each.first_token_s - each.arrived_s for each in records]
+    ttft = sorted(each.first_token_s - each.arrived_s for each in records)
     seconds = sum(max(each.ended_s for each in group) - min(each.started_s for each in group) for group in episodes(clients))
     exact = {
         "duration_s": seconds,
         "output_tokens_per_s": sum(each.output_tokens for each in records) / seconds if seconds else 0.0,
-        "ttft_p50_ms": 1e3 * quantile(ttft, 0.5),
-        "ttft_p99_ms": 1e3 * quantile(ttft, 0.99),
+        "ttft_p50_ms": 1e3 * ttft[int(0.5 * len(ttft))],
+        "ttft_p99_ms": 1e3 * ttft[min(int(0.99 * len(ttft)), len(ttft) - 1)],
     }
     gaps = chunks.filter(pl.col("chunk_index") > 0)["gap_s"] if chunks.height else pl.Series([], dtype=pl.Float64)
     if len(gaps):
-        exact["itl_p50_ms"] = 1e3 * float(gaps.quantile(0.5, "linear") or 0.0)
-        exact["itl_p99_ms"] = 1e3 * float(gaps.quantile(0.99, "linear") or 0.0)
+        exact["itl_p50_ms"] = 1e3 * float(gaps.quantile(0.5) or 0.0)
+        exact["itl_p99_ms"] = 1e3 * float(gaps.quantile(0.99) or 0.0)
     return found | {name: Measured(value, value, value) for name, value in exact.items()}
 
 

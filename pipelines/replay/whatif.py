@@ -24,7 +24,6 @@ from pipelines.replay.levers import FIGURES, Scenario
 from pipelines.replay.load import Record, sharing
 from pipelines.replay.recorded import Client, Episode, Measured, NotReplayableError, Recording
 from pipelines.replay.requests import MODEL_ERROR
-from pipelines.resampling import quantile
 
 COUNTS = ("preemptions", "recomputed_tokens")
 MORE_IS_BETTER = ("output_tokens_per_s",)
@@ -250,7 +249,7 @@ def throws(model: Model, scenario: Scenario) -> Throws:
 
 def _figures(model: Model, by_episode: Sequence[Sequence[Outcome]]) -> dict[str, float]:
     outcomes = [outcome for episode in by_episode for outcome in episode]
-    waits = [each + model.overhead_s for each in _first_token_waits(outcomes)]
+    waits = sorted(each + model.overhead_s for each in _first_token_waits(outcomes))
     duration = sum(max(each.ended_at for each in episode) for episode in by_episode)
     tokens = sum(n for each in outcomes for _, n in each.token_gaps) + len(waits)
     middle, tail = _gap_quantiles([gap for each in outcomes for gap in each.token_gaps], model, (0.5, 0.99))
@@ -260,8 +259,8 @@ def _figures(model: Model, by_episode: Sequence[Sequence[Outcome]]) -> dict[str,
         "queue_s": sum(seconds for each in outcomes for _, seconds in each.waiting),
         "duration_s": duration,
         "output_tokens_per_s": tokens / duration if duration else 0.0,
-        "ttft_p50_ms": 1e3 * quantile(waits, 0.5) if waits else 0.0,
-        "ttft_p99_ms": 1e3 * quantile(waits, 0.99) if waits else 0.0,
+        "ttft_p50_ms": 1e3 * _quantile(waits, 0.5),
+        "ttft_p99_ms": 1e3 * _quantile(waits, 0.99),
         "itl_p50_ms": 1e3 * middle,
         "itl_p99_ms": 1e3 * tail,
     }
@@ -290,6 +289,10 @@ def _recorded_answer_seconds(recording: Recording) -> float:
     return sum(
         each.finished_s - each.arrived_s for episode in recording.episodes for client in episode for each in client.records
     )
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0
 
 
 def _gap_quantiles(gaps: Sequence[tuple[float, int]], model: Model, shares: Sequence[float]) -> list[float]:
