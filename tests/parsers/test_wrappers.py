@@ -104,10 +104,16 @@ def lines_of(path):
     return text.decode().splitlines()
 
 
+def excerpt(path):
+    """The start of a log and every fourth line after it: rows of every table that it has, and little that is said again."""
+    lines = lines_of(path)
+    return lines[:100] + lines[100:700:4]
+
+
 @pytest.mark.parametrize("inner", WRAPPERS)
 @pytest.mark.parametrize("engine", LOGS)
 def test_a_log_in_two_wrappers_reads_as_the_bare_one(engine, inner):
-    lines = lines_of(LOGS[engine])[:700]
+    lines = excerpt(LOGS[engine])
     but = CAME_FROM_STAMP | (LLAMACPP_STAMP if engine == "llama.cpp" else set())
     bare = tables("\n".join(lines) + "\n", but=but)
     once = wrapped(lines, inner)
@@ -131,7 +137,7 @@ def exported(lines, name, *, newest_first=True):
 @pytest.mark.parametrize("store", EXPORTS)
 @pytest.mark.parametrize("engine", LOGS)
 def test_a_log_exported_as_csv_reads_as_the_bare_one(engine, store, inner):
-    lines = lines_of(LOGS[engine])[:700]
+    lines = excerpt(LOGS[engine])
     but = CAME_FROM_STAMP | (LLAMACPP_STAMP if engine == "llama.cpp" else set())
     bare = tables("\n".join(lines) + "\n", but=but)
     assert tables(exported(lines if inner is None else wrapped(lines, inner), store), but=but) == bare
@@ -153,8 +159,10 @@ def test_other_csv_is_no_export(header):
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the recordings are not beside this checkout")
-@pytest.mark.parametrize(("outer", "inner"), list(itertools.product(("docker json-file", "journald JSON", "logcli"), WRAPPERS)))
-def test_a_recording_in_two_wrappers_reads_as_the_bare_one(outer, inner):
+@pytest.mark.parametrize(
+    ("outer", "inner"), list(zip(itertools.cycle(("docker json-file", "journald JSON", "logcli")), WRAPPERS, strict=False))
+)
+def test_a_whole_recording_in_two_wrappers_reads_as_the_bare_one(outer, inner):
     path = SHARED / "truth" / "preempt" / "server.log"
     content = "\n".join(wrapped(wrapped(lines_of(path), inner), outer)) + "\n"
     assert tables(content) == tables(path.read_bytes())

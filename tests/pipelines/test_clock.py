@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from zoneinfo import ZoneInfo
 
 import polars as pl
@@ -112,25 +113,29 @@ class World:
         return sum(sent <= at < sent + timedelta(seconds=latency) for _, sent, *_, latency in self.requests)
 
     def clocks(self, run=Run("test"), *, shuffled=None):  # noqa: B008 - frozen
-        with connect(threads=1) as con:
-            con.execute("create schema raw")
-            con.execute("create schema staging")
-            for table in TABLES:
-                rows = self.rows.get(table, [])
-                if table == "sources":
-                    rows = [
-                        {"source": name, "format": "x"} for name in sorted({r["source"] for t in self.rows.values() for r in t})
-                    ]
-                if shuffled is not None:
-                    rows = random.Random(shuffled).sample(rows, len(rows))
-                filled = [{name: row.get(name) for name in TABLES[table]} for row in rows]
-                con.register("given", pa.Table.from_pylist(filled, schema=schema(table)))
-                con.execute(f"create table raw.{table} as from given")
-            for name in SQL_MODELS:
-                con.execute(f"create table {name} as {models()[name].query}")
-            made = clocks({read: con.sql(f"from {read}").pl() for read in clocks.model.reads}, run)
+        con = database()
+        for table in TABLES:
+            rows = self.rows.get(table, [])
+            if table == "sources":
+                rows = [{"source": name, "format": "x"} for name in sorted({r["source"] for t in self.rows.values() for r in t})]
+            if shuffled is not None:
+                rows = random.Random(shuffled).sample(rows, len(rows))
+            filled = [{name: row.get(name) for name in TABLES[table]} for row in rows]
+            con.register(f"_{table}", pa.Table.from_pylist(filled, schema=schema(table)))
+            con.execute(f"create or replace table raw.{table} as from _{table}")
+        for name in SQL_MODELS:
+            con.execute(f"create or replace table {name} as {models()[name].query}")
+        made = clocks({read: con.sql(f"from {read}").pl() for read in clocks.model.reads}, run)
         assert made.schema == pl.Schema(SCHEMA)
         return {row["source"]: row for row in made.iter_rows(named=True)}
+
+
+@cache
+def database():
+    """One database for all worlds, for opening one takes longer than filling it."""
+    con = connect()
+    con.execute("create schema raw; create schema staging")
+    return con
 
 
 QUICK = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])

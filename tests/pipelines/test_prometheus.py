@@ -137,10 +137,10 @@ def test_prometheus_tells_what_the_scrapes_told(tmp_path, capsys):
 
     with scraped(shifted, tmp_path) as url:
         words = ["analyze", "--prometheus", url, "--since", since.isoformat(), "--until", until.isoformat()]
-        assert cli.main([*words, "--match", 'job="vllm"', "--out", str(tmp_path / "asked")]) == 0
+        assert cli.main([*words, "--match", 'job="vllm"', "--no-report", "--out", str(tmp_path / "asked")]) == 0
     assert "PREEMPTION" in capsys.readouterr().out
     run = Run("read", since=since.isoformat(), until=until.isoformat())
-    expected = told(analyze([scrapes], tmp_path / "read", run).database)
+    expected = told(analyze([scrapes], tmp_path / "read", run, has_report=False).database)
     assert [row["count_best"] for row in expected["preemptions"]] == [164]
     assert told(tmp_path / "asked" / "analysis.duckdb") == expected
 
