@@ -298,6 +298,8 @@ def _check_table(what_if: WhatIf) -> str:
         [each.name, _value(each.name, each.recorded), _value(each.name, each.replayed), f"{each.miss:.0%}"]
         for each in what_if.checks
     ]
+    checked = {each.name for each in what_if.checks}
+    rows += [[name, "not told", _value(name, what_if.before.mean(name)), ""] for name in COUNTS if name not in checked]
     return "The run itself, replayed: what it misses is in every interval below.\n" + aligned(
         ["", "recorded", "replayed", "off"], rows, numeric=[False, True, True, True]
     )

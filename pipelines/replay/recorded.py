@@ -144,7 +144,7 @@ def read(tables: Mapping[str, pl.DataFrame], steps: pl.DataFrame | None = None) 
             pauses,
             steps if steps is not None else pl.DataFrame(),
             computed_share=1 - seen.hit_share,
-            resumed_share=_resumed_share(chunks, pauses, measured),
+            resumed_share=_resumed_share(chunks, pauses, _sum(_recomputed(tables)["tokens_best"])),
         )
     )
     if calibration is None:
@@ -372,29 +372,34 @@ def _pauses(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     )
 
 
-def _resumed_share(chunks: pl.DataFrame, pauses: pl.DataFrame, measured: dict[str, Measured]) -> float:
+def _resumed_share(chunks: pl.DataFrame, pauses: pl.DataFrame, recomputed_tokens: float | None) -> float:
     """Of the tokens that paused answers held, those computed again."""
-    if not chunks.height or "recomputed_tokens" not in measured:
+    if not chunks.height or recomputed_tokens is None:
         return 1.0
     held = chunks.join(pauses.filter("is_resume"), on=("stream", "chunk_index"), how="semi").select(
         (pl.col("prompt_tokens") + pl.col("chunk_index") * pl.col("tokens_per_chunk")).sum()
     )
     tokens = held.item() or 0.0
-    return min(1.0, measured["recomputed_tokens"].best / tokens) if tokens else 1.0
+    return min(1.0, recomputed_tokens / tokens) if tokens else 1.0
+
+
+def _recomputed(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Tokens computed again after preemptions, by engine, whatever told them."""
+    return tables["marts.waste"].filter(pl.col("kind") == "preemption_recompute")
 
 
 def _measured(tables: Mapping[str, pl.DataFrame], clients: Sequence[Client], chunks: pl.DataFrame) -> dict[str, Measured]:
-    """The figures a replay is held against; those that no input tells are left out."""
+    """The figures a replay is held against; those that no input tells are left out, and so is what a replay told."""
     found = {}
     preemptions, queued = tables["marts.preemptions"], tables["marts.queue_time"]
-    waste = tables["marts.waste"].filter(pl.col("kind") == "preemption_recompute")
     for name, of_engines, columns in (
         ("preemptions", preemptions, ("count_low", "count_best", "count_high")),
-        ("recomputed_tokens", waste, ("tokens_low", "tokens_best", "tokens_high")),
+        ("recomputed_tokens", _recomputed(tables), ("tokens_low", "tokens_best", "tokens_high")),
         ("queue_s", queued, ("seconds", "seconds", "seconds")),
     ):
         low, best, high = (_sum(of_engines[column]) for column in columns)
-        if best is not None:
+        is_replayed = "method" in of_engines.columns and "replay" in of_engines["method"]
+        if best is not None and not is_replayed:
             found[name] = Measured(low if low is not None else best, best, high if high is not None else best)
     states = tables["core.engine_states"]
     if "queue_s" not in found and (states["waiting"].is_not_null() & (states["scrape_s"] > 0)).any():

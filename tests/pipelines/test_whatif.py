@@ -513,6 +513,20 @@ def test_text_has_80_columns_and_json_every_figure(pressed):
     assert [each["value"] for each in object_["curve"]] == [8, 9, 10]
 
 
+def test_what_a_replay_told_is_not_recorded(analyzed, pressed):
+    with open_read_only(analyzed.analysis.database) as con:
+        tables = recorded.of_analysis(con)
+    counted = recorded.read(tables).measured
+    by_replay = tables["marts.preemptions"].with_columns(method=pl.lit("replay"))
+    replayed = recorded.read({**tables, "marts.preemptions": by_replay}).measured
+    assert set(counted) - set(replayed) == {"preemptions"}
+    what_if = replace(pressed, checks=tuple(each for each in pressed.checks if each.name != "preemptions"))
+    asked = cli_whatif.question(["max_num_seqs=32"], None, None)
+    page = cli_whatif.text(asked, cli_whatif.Answer(what_if, what_if.recorded(), None, (), {}, None))
+    [row] = [line for line in page.splitlines() if line.startswith("preemptions")]
+    assert row.split()[:3] == ["preemptions", "not", "told"]
+
+
 def test_no_change_at_all_changes_nothing(pressed):
     asked = cli_whatif.question(["max_num_seqs=32"], None, None)
     after, notes = pressed.predict(asked.changes)
