@@ -62,9 +62,9 @@ preemption as (
             format('The engine counted {} preemptions.', round(facts.weight)::bigint),
             format('KV usage reached {:.0f} % with {:.0f} requests running on average.', 100 * facts.max_kv_usage_ratio, facts.mean_running),
             format(
-                'Over the run {} tokens were processed again (between {} and {}): {:.0f} % of all tokens computed. Told by {}.',
+                'Over the run {} tokens were processed again (between {} and {}){}. Told by {}.',
                 spoken_count(repeated.tokens_best), spoken_count(repeated.tokens_low), spoken_count(repeated.tokens_high),
-                100 * repeated.share_best, repeated.told_by
+                coalesce(format(': {:.0f} % of all tokens computed', 100 * repeated.share_best), ''), repeated.told_by
             ),
             format('{:.2f} preemptions per request that got its first token.', ratio(facts.weight, facts.first_tokens)),
             format('Client streams stood still for {:.1f} s in all.', facts.paused_s),
@@ -84,6 +84,10 @@ preemption as (
             case
                 when ratio(facts.weight, facts.first_tokens) < 0.1
                     then format('Only {:.0f} % of requests were hit: mild.', 100 * ratio(facts.weight, facts.first_tokens))
+            end,
+            case
+                when repeated.share_best is null
+                    then 'What share of all tokens was processed again is not told, and not in the severity: it may be worse.'
             end,
         ]) as evidence_against,
         sentences([

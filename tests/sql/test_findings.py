@@ -51,6 +51,9 @@ def wasted(sql, *rows):
 # Preemption -----------------------------------------------------------------------------------------------------------------
 
 
+NOT_COUNTED = "What share of all tokens was processed again is not told, and not in the severity: it may be worse."
+
+
 @pytest.mark.parametrize(("share", "severities"), [(0.05, [9.5, 25.9]), (0.4, [30.0, 90.0])])
 def test_preemption_is_as_bad_as_who_was_hit_or_what_was_repeated(sql, share, severities):
     """A tenth and three tenths of the requests hit; the run's repeated share goes to its spells by their preemptions."""
@@ -83,8 +86,12 @@ def test_requests_that_nothing_counts_are_those_seen_in_the_house(sql, facts, re
 def test_preemption_says_what_it_knows_and_what_would_tell_more(sql):
     bare = finding(sql, "preemption", weight=4)
     assert (bare["confidence"], bare["evidence"]) == (0.97, ["The engine counted 4 preemptions."])
-    assert bare["evidence_against"] == []
+    assert bare["evidence_against"] == [NOT_COUNTED]
     assert [sentence.split(":")[0] for sentence in bare["missing"]] == ["How many tokens were repeated", "Whose answers paused"]
+    wasted(sql, "preemption_recompute  10  20  30  -  v0_log  the log")
+    shareless = finding(sql, "preemption", weight=4)
+    assert "Over the run 20 tokens were processed again (between 10 and 30). Told by the log." in shareless["evidence"]
+    assert shareless["evidence_against"] == [NOT_COUNTED]
     wasted(sql, "preemption_recompute  10  20  30  0.75  replay  a replay")
     full = finding(
         sql, "preemption", weight=4, first_tokens=50, max_kv_usage_ratio=0.99, mean_running=12, paused_s=7.5, paused_requests=1,
