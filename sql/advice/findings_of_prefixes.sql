@@ -123,6 +123,71 @@ eviction as (
         and facts.first_tokens >= 20 -- a hit ratio over fewer prompts is off by a quarter or more by chance
 ),
 
+-- A fall that is less than a sign: half of the hits or more are gone, but less than a third of what was looked up. Prompts that grow, or
+-- that share less, do the same to a ratio, so it is a remark: a tenth of what it would be. Not where KV events tell.
+fallen as (
+    select engine, min(interval_start) as window_start, max(interval_end) as window_end
+    from core.prefix_intervals
+    anti join (from marts.spell_facts where verdict = 'prefix_eviction') using (engine)
+    anti join (from refilled where method like 'kv_events%') using (engine)
+    where near_lookups >= 10 -- as of the sign
+        and hit_ratio + coalesce(restored_ratio, 0) <= best_hit_ratio / 2
+        and best_hit_ratio - hit_ratio >= 0.15 -- less is chance, or some other prompts
+        and missed_tokens > 0
+        and written_tokens > kv_capacity_tokens
+    group by engine
+),
+
+-- over the whole time between, for a ratio that falls and recovers is a load of many kinds
+fall as (
+    select
+        fallen.*,
+        arg_max(intervals.interval_start, intervals.missed_tokens) as peak_at,
+        sum(intervals.missed_tokens) as missed_tokens,
+        sum(intervals.queried_tokens) as queried_tokens,
+        ratio(sum(intervals.hit_tokens), sum(intervals.queried_tokens)) as hit_ratio,
+        max(intervals.best_hit_ratio) as best_hit_ratio,
+    from fallen
+    inner join core.prefix_intervals as intervals
+        on intervals.engine = fallen.engine
+        and intervals.interval_end > fallen.window_start
+        and intervals.interval_end <= fallen.window_end
+    group by all
+    having sum(intervals.lookups) >= 20
+        and ratio(sum(intervals.hit_tokens) + coalesce(sum(intervals.restored_tokens), 0), sum(intervals.queried_tokens))
+        <= max(intervals.best_hit_ratio) / 2
+),
+
+likeness as (
+    select
+        fall.engine,
+        'prefix_eviction' as verdict,
+        fall.window_start,
+        fall.window_end,
+        fall.peak_at,
+        10 * sqrt(clamp(ratio(fall.missed_tokens, fall.queried_tokens), 0, 1)) as severity,
+        0.35 as confidence,
+        format(
+            'The prefix cache found {:.0f} % of looked-up prompt tokens, {:.0f} % before: reclaimed prefixes, or prompts that grew or share less.',
+            100 * fall.hit_ratio, 100 * fall.best_hit_ratio
+        ) as summary,
+        sentences([
+            format(
+                'Had as many been found as before, {} prompt tokens fewer would have been computed; more had been written than the pool holds.',
+                spoken_count(fall.missed_tokens)
+            ),
+        ]) as evidence,
+        ['From counters alone, a change of the load looks the same: this is a remark.'] as evidence_against,
+        [
+            format(
+                'Why the prefix cache found {:.0f} % of looked-up prompt tokens after {:.0f} %. {}',
+                100 * fall.hit_ratio, 100 * fall.best_hit_ratio, to_tell_evicted_from_new(engines.engine_kind, engines.engine_generation)
+            ),
+        ] as missing,
+    from fall
+    left join core.engines using (engine)
+),
+
 -- the time of transfers is told by few tiers; tokens moved are cheaper than tokens computed, so without it their share is a remark
 offload as (
     select
@@ -165,6 +230,7 @@ offload as (
 select engine, verdict, window_start, window_end, peak_at, severity, confidence, summary, evidence, evidence_against, missing,
 from (
     from eviction
+    union all by name from likeness
     union all by name from offload
 )
 order by engine, verdict, window_start

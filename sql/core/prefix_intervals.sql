@@ -20,7 +20,8 @@
 -- column: missed_tokens    | Tokens that would have been found at the best ratio and were neither found nor given back by a tier, or that were refilled, whichever is more; NULL where neither is known.
 -- column: restored_tokens  | Prompt tokens that were here before and came back from a tier (host memory, disk, a store); NULL where that is not known.
 -- column: restored_ratio   | restored_tokens / queried_tokens over the interval and the two before it.
--- column: near_lookups     | Requests that got their first token in the interval and the two before it.
+-- column: lookups          | Requests that got their first token in the interval.
+-- column: near_lookups     | Requests that got theirs in it and the two before it.
 -- column: written_tokens   | New KV tokens written since the engine's first scrape or restart: over the pool's size, something was evicted.
 -- column: kv_capacity_tokens | Tokens the pool holds.
 -- check:  hit_tokens <= queried_tokens | Shares of what was looked up, on versions that count tokens.
@@ -139,6 +140,7 @@ select
     )) as missed_tokens,
     compared.restored_tokens,
     compared.restored_ratio,
+    compared.first_tokens as lookups,
     compared.near_lookups,
     compared.written_tokens,
     compared.kv_capacity_tokens,

@@ -384,6 +384,35 @@ def test_where_requests_are_preempted_in_the_same_time_the_cache_goes_first(sql,
     assert len(row["evidence_against"]) == (2 if severity == 15 else 1)
 
 
+LOW = "1000  100  0.1  0.38  20  20  280  20000"
+FALLS = {  # scrapes: looked-up tokens, of these found, ratio of near ones, best before, lookups, near lookups, missed, written
+    "half of the hits are gone": [LOW],
+    "and they come back": [LOW, "4000  1500  0.3  0.38  80  100  20  20500", "1000  100  0.1  0.38  20  20  280  21000"],
+    "less than half": ["1000  195  0.195  0.38  20  20  185  20000"],
+    "few prompts": ["500  50  0.1  0.38  19  19  140  20000"],
+    "the pool has room": ["1000  100  0.1  0.38  20  20  280  10000"],
+    "there was little to lose": ["1000  20  0.02  0.16  20  20  140  20000"],
+}
+
+
+@pytest.mark.parametrize(("load", "severity"), [(load, 5.3 if "gone" in load else None) for load in FALLS])
+def test_a_fall_of_hits_that_is_no_sign_is_a_remark_until_something_tells(sql, load, severity):
+    rows = [f"0  10000  12:0{at}:00  12:0{at + 1}:00  {row}" for at, row in enumerate(FALLS[load])]
+    columns = "queried_tokens  hit_tokens  hit_ratio  best_hit_ratio  lookups  near_lookups  missed_tokens  written_tokens"
+    intervals = "\n".join([f"engine  kv_capacity_tokens  interval_start  interval_end  {columns}", *rows])
+    sql.given("core.prefix_intervals", intervals)
+    assert findings(sql, "verdict", "severity") == ([("prefix_eviction", severity)] if severity else [])
+    if severity:
+        [row] = sql.rows("advice.findings").dicts()
+        assert row["confidence"] < 0.5
+        assert row["missing"][0].startswith("Why the prefix cache found 10 % of looked-up prompt tokens after 38 %. KV events")
+        wasted(sql, "prefix_refill  1  1  1  0.2  kv_events  KV events")
+        assert findings(sql, "verdict") == []
+        wasted(sql, "prefix_refill  0  -  9  -  capacity_bound  counters")
+        spells(sql, {"verdict": "prefix_eviction"} | MISSED)
+        assert findings(sql, "severity") == [(50,)]  # the sign says it
+
+
 # Look-alikes ----------------------------------------------------------------------------------------------------------------
 
 
