@@ -181,6 +181,19 @@ def console_of(head: bytes) -> str | None:
     )
 
 
+def script_of(head: bytes, form: Format) -> str | None:
+    """What a file seems to be of which hardly a line is such a log's; None where more are: tracebacks are lines, too."""
+    lines = [line for line in head.splitlines() if line.strip()]
+    like = sum(form.detect(line) > 0 for line in lines)
+    if not 0 < like < len(lines) / 10:
+        return None
+    count = f"{like} of its {len(lines)} lines {'is' if like == 1 else 'are'} like one's"
+    return (
+        f"hardly a {form.title}: {count}, and nothing is said of load, cache or requests; where a script printed it, "
+        "give what the server itself printed"
+    )
+
+
 def _likeness(head: bytes) -> str:
     """What an unrecognised file seems to be, for the one-line error."""
     start = head.lstrip()[:512].lower()

@@ -212,8 +212,8 @@ def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:  # n
 
 
 def _parsed(source: Source, chosen: Format, account: Account) -> Outcome:
-    if console := _console(source, account):
-        return Outcome(source, error=_one_line(f"{source.name}: {console}"), is_other=True)
+    if printed := _printed(source, chosen, account):
+        return Outcome(source, error=_one_line(f"{source.name}: {printed}"), is_other=True)
     error = account.error
     if error and account.used:
         error = f"{error}; what was read of it is used"
@@ -224,9 +224,12 @@ def _parsed(source: Source, chosen: Format, account: Account) -> Outcome:
     return Outcome(source, chosen, account, _one_line(error) if error else None)
 
 
-def _console(source: Source, account: Account) -> str | None:
-    """What a file is of which a line or two looked like a log's, where it is what a benchmark printed."""
-    return parsers.console_of(source.head()) if account.used == 0 and account.error is None else None
+def _printed(source: Source, chosen: Format, account: Account) -> str | None:
+    """What a file is of which a line or two looked like a log's, where it is what a benchmark or a script printed."""
+    if account.used or account.error is not None:
+        return None
+    head = source.head()
+    return parsers.console_of(head) or parsers.script_of(head, chosen)
 
 
 def _files(path: Path) -> Iterator[tuple[Path, str]]:

@@ -239,6 +239,17 @@ def test_what_a_benchmark_printed_is_no_log_although_a_line_of_it_looks_like_one
     assert not log.is_other
 
 
+def test_what_a_script_printed_beside_a_line_of_a_server_is_not_called_a_log_that_was_cut(tmp_path):
+    line = "(APIServer pid=5) INFO 08-21 11:10:59 [metrics.py:120] SpecDecoding metrics: Mean acceptance length: 4.00\n"
+    (tmp_path / "bench.log").write_text("== waiting for the server ==\nready after 43s\nc=1 ttft=0.3s\n" * 4 + line)
+    (tmp_path / "server.log").write_text(line + "  a banner\n" * 9)
+    printed, log = intake.read([tmp_path], Lake.of(tmp_path / "lake")).outcomes
+    assert printed.is_other
+    assert "hardly a vLLM server log: 1 of its 13 lines is like one's" in (printed.error or "")
+    assert not log.is_other
+    assert "was it cut" in (log.error or "")
+
+
 # the raw tables
 
 
