@@ -174,7 +174,7 @@ def _analyzed(path: Path, out: Path) -> Path:
 
 def daily(arguments: argparse.Namespace) -> int:
     """Bring the lake up to date."""
-    from pipelines import cli_daily, config, fleet_report
+    from pipelines import cli_daily, config, day_inputs, fleet_report
 
     settings = config.load(arguments.config)
     last = (datetime.now(UTC) + FIRST_MIDNIGHT).date()
@@ -182,7 +182,9 @@ def daily(arguments: argparse.Namespace) -> int:
         raise CallError(f"--day {min(beyond)}: that day has begun nowhere yet; give one up to {last}")
     engines = [settings.engine(name) for name in arguments.engine] or settings.fleet()
     if not engines:
-        raise CallError(f"{arguments.config}: no file matches any path of its [[engines]]; check the paths")
+        closed = [day_inputs.refused(folder) for entry in settings.engines for folder in settings.closed(entry)]
+        why = closed[0] if closed else "no file matches any path of its [[engines]]; check the paths"
+        raise CallError(f"{arguments.config}: {why}")
     days = cli_daily.days_of(settings, arguments.day, arguments.back)
     again = () if arguments.day else days[:-1]
     with Progress() as progress:

@@ -112,6 +112,10 @@ class Engine:
         found = {each.uri: each for each, _ in matches}
         return [found[uri] for uri in sorted(found)]
 
+    def closed(self, days: tuple[date, ...] = ()) -> list[str]:
+        """Folders of its paths that may not be looked into, sorted."""
+        return _closed(self.settings, self.base, self.name, days)
+
 
 @dataclass(frozen=True)
 class Config:
@@ -156,6 +160,10 @@ class Config:
             raise ConfigError(f"{self.path}: no engine `{name}` and no file that names it; {hint}")
         return known[name]
 
+    def closed(self, settings: EngineSettings) -> list[str]:
+        """Folders of an entry's paths that may not be looked into, sorted."""
+        return _closed(settings, self.path.absolute().parent, settings.name)
+
     def window(self, day: date) -> tuple[datetime, datetime]:
         """Begin and end of a day, in UTC; a day of 23 or 25 hours is one."""
         zone = ZoneInfo(self.lake.timezone)
@@ -178,6 +186,10 @@ class Config:
                 seen.setdefault(captured["engine"], {}).update(words)
         for name, words in seen.items():
             yield Engine(name, settings.group, settings, {**words, **settings.labels}, base)
+
+
+def _closed(settings: EngineSettings, base: Path, name: str | None, days: tuple[date, ...] = ()) -> list[str]:
+    return sorted({folder for each in settings.paths for folder in patterns.closed(each, base, engine=name, days=days)})
 
 
 def load(path: Path) -> Config:

@@ -149,10 +149,15 @@ def missing(config: Config, day: date, outcomes: Iterable[Outcome], groups: Coll
             known.append(entry)
     found = [(group, f"{_named(names)}: {lack}") for (group, lack), names in lacking.items()]
     return found + [
-        (entry.group, f"no file matches {', '.join(entry.paths)}, which is to name the engines; check the paths in {config.path}")
-        for entry in config.engines
-        if entry.group in groups and entry not in known
+        (entry.group, _unnamed(config, entry)) for entry in config.engines if entry.group in groups and entry not in known
     ]
+
+
+def _unnamed(config: Config, entry: EngineSettings) -> str:
+    """Why an entry whose paths are to name its engines has none."""
+    if closed := config.closed(entry):
+        return "; ".join(day_inputs.refused(folder) for folder in closed)
+    return f"no file matches {', '.join(entry.paths)}, which is to name the engines; check the paths in {config.path}"
 
 
 def without_day(config: Config, day: date) -> tuple[list[tuple[str, str]], int]:

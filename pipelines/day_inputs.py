@@ -100,7 +100,8 @@ def unread(engine: Engine, day: date, contents: Contents, before: Manifest | Non
     lost = [fault for each, fault in faults if bare_name(Path(each.name).name) in replaced and _is_something_else(each, contents)]
     if lost:
         return Lack(f"what was read of it before is kept, but it cannot be read any more: {_first(lost)}", not has_others)
-    unopened = [fault for each, fault in faults if contents.digest_of(each) is None]
+    closed = [refused(folder) for folder in engine.closed((day,))]
+    unopened = closed + [fault for each, fault in faults if contents.digest_of(each) is None]
     if has_others or before:
         return Lack(f"beside what is read, there is what cannot be: {_first(unopened)}" if unopened else "", is_of_day=False)
     of_day = [fault for each, fault in faults if each.day == day]
@@ -108,10 +109,17 @@ def unread(engine: Engine, day: date, contents: Contents, before: Manifest | Non
         told = of_day or [fault for _, fault in faults]
         whose = "its one file cannot" if len(told) == 1 else f"none of its {len(told)} files can"
         return Lack(f"{whose} be read: {_first(told)}", True, bool(of_day))
+    if closed and not files:
+        return Lack(_first(closed), is_fault=True, is_of_day=False)
     if unopened:
         others = f"what can be read of {', '.join(engine.settings.paths)} tells nothing of this day"
         return Lack(f"{others}, and there is what cannot be: {_first(unopened)}", is_fault=True, is_of_day=False)
     return Lack()
+
+
+def refused(folder: str) -> str:
+    """What is told of a folder that may not be looked into."""
+    return f"{folder} cannot be looked into (Permission denied); check its permissions"
 
 
 def _replaced(done: Manifest, files: Iterable[Found], contents: Contents) -> set[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -50,13 +50,7 @@ def matches(
 
     Only those of one engine, and of `days`, where these are given; a pattern that names no day has files of any.
     """
-    if "://" not in pattern:
-        is_folder = pattern.endswith("/")
-        pattern = Path(os.path.normpath(base / pattern)).as_posix() + ("/" if is_folder else "")
-    if pattern.endswith("/"):
-        pattern += "**/*"
-    if engine is not None:
-        pattern = pattern.replace("{engine}", "".join(f"[{each}]" if each in "*?[" else each for each in engine))
+    pattern = _whole(pattern, base, engine)
     regex = re.compile(_as_regex(pattern))
     for day in days if days and "day" in words(pattern) else (None,):
         glob = _as_glob(pattern, day)
@@ -67,6 +61,53 @@ def matches(
             if told and not any(part.startswith(".") for part in name.split("/")):
                 captured = told.groupdict()
                 yield Found(store, name, day or _named_day(captured.get("day"), pattern)), captured
+
+
+def closed(pattern: str, base: Path, *, engine: str | None = None, days: tuple[date, ...] = ()) -> list[str]:
+    """Folders on a pattern's way that may not be looked into, so that nothing in them matches; sorted."""
+    pattern, refused = _whole(pattern, base, engine), set[str]()
+    if "://" not in pattern:
+        for day in days if days and "day" in words(pattern) else (None,):
+            _look_into("/", _as_glob(pattern, day).split("/")[1:], refused)
+    return sorted(refused)
+
+
+def _look_into(folder: str, parts: Sequence[str], refused: set[str]) -> None:
+    part, *rest = parts
+    try:
+        if set(part) & set("*?["):
+            here = list(os.scandir(folder))
+            names = [each.name for each in here if _is_named(each, part)]
+        else:
+            here, names = [], [part]
+        for name in names[:1] or [each.name for each in here[:1]]:
+            os.lstat(f"{folder}/{name}")  # a folder that may be listed may be closed for all that
+    except PermissionError:
+        refused.add(folder)
+        return
+    except OSError:  # not there, or a file
+        return
+    below = parts if part == "**" else rest
+    for name in names if below else ():
+        _look_into(f"{folder.rstrip('/')}/{name}", below, refused)
+
+
+def _is_named(entry: os.DirEntry[str], part: str) -> bool:
+    """Whether an entry of a folder is one that the part of a glob stands for: of `**` the folders."""
+    is_asked = entry.is_dir(follow_symlinks=False) if part == "**" else re.fullmatch(_glob_regex(part), entry.name) is not None
+    return is_asked and not entry.name.startswith(".")
+
+
+def _whole(pattern: str, base: Path, engine: str | None) -> str:
+    """The pattern from its root on, with all that is below a folder, of one engine where it is given."""
+    if "://" not in pattern:
+        is_folder = pattern.endswith("/")
+        pattern = Path(os.path.normpath(base / pattern)).as_posix() + ("/" if is_folder else "")
+    if pattern.endswith("/"):
+        pattern += "**/*"
+    if engine is not None:
+        pattern = pattern.replace("{engine}", "".join(f"[{each}]" if each in "*?[" else each for each in engine))
+    return pattern
 
 
 def _as_glob(pattern: str, day: date | None) -> str:

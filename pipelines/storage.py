@@ -77,7 +77,9 @@ class Store:
             listed = self._ask("glob", self.uri(pattern), detail=True)
             found = (name.removeprefix(root) for name, each in listed.items() if each["type"] == "file")
         else:
-            found = (path.relative_to(self.url).as_posix() for path in Path(self.url).glob(pattern) if path.is_file())
+            # of a folder that may be listed and not looked into, Path.is_file() raises
+            files = (path for path in Path(self.url).glob(pattern) if os.path.isfile(path))  # noqa: PTH113
+            found = (path.relative_to(self.url).as_posix() for path in files)
         depth = pattern.count("/")
         return sorted(name for name in found if "**" in pattern or name.count("/") == depth)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from datetime import date, datetime, time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from pipelines import patterns
 from pipelines.config import ConfigError, load
 
 ENGINE = '[[engines]]\nname = "chat"\npaths = ["*.log"]\n'
@@ -96,6 +100,34 @@ def test_a_folder_stands_for_everything_below_it_and_brackets_in_a_name_for_them
         (tmp_path / name).touch()
     told = config(tmp_path, LAKE + '[[engines]]\npaths = ["in/x/{engine}/"]\n').engine("[pod] 1")
     assert [Path(found.uri).name for found in told.files()] == ["a.log", "b.log"]
+
+
+@pytest.fixture
+def somebody() -> Iterator[Path]:
+    """A folder of somebody who is not root, and the test is them: root may look into everything."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        with TemporaryDirectory() as folder:
+            yield Path(folder)
+            for each in Path(folder).glob("*/logs"):
+                each.chmod(0o700)
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("path", ["chat/logs/*", "chat/logs/vllm.log", "*/logs/{day}.log", "{engine}/logs/", "**/*.log"])
+def test_folders_on_the_way_of_a_path_that_may_not_be_looked_into_are_known(somebody, path):
+    for name, rights in (("chat", 0o000), ("listed", 0o400), ("open", 0o700)):
+        (somebody / name / "logs").mkdir(parents=True)
+        (somebody / name / "logs" / "vllm.log").touch()
+        (somebody / name / "logs").chmod(rights)
+    closed = [str(somebody / name / "logs") for name in ("chat", "listed")]
+    assert patterns.closed(path, somebody) == closed[: 1 if path.startswith("chat") else 2]
+    assert {found.uri for found, _ in patterns.matches(path, somebody)} <= {str(somebody / "open/logs/vllm.log")}
+    assert patterns.closed("open/logs/*", somebody) == patterns.closed("none/*", somebody) == []
 
 
 def test_a_day_begins_at_midnight_of_the_lakes_zone_and_may_have_23_hours(tmp_path):

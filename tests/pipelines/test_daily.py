@@ -16,7 +16,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import catalog, cli, cli_daily, daily, day_inputs, fleet_day, fleet_report, retention
+from pipelines import catalog, cli, cli_daily, daily, day_inputs, fleet_day, fleet_report, patterns, retention
 from pipelines.checks import DAY_CHECKS
 from pipelines.config import Config, load
 from pipelines.contents import Contents
@@ -317,6 +317,21 @@ def test_a_file_that_nobody_may_open_is_told_until_it_may_be(told_of, monkeypatc
     status, [alert], fault = told_of(job)
     assert (status, fault) == (0, "")
     assert "beside what is read, there is what cannot be: other.log: cannot be opened (Permission denied)" in alert
+
+
+@pytest.mark.usefixtures("unmodelled")
+def test_a_folder_that_may_not_be_looked_into_is_told_as_that(told_of, monkeypatch, tmp_path):
+    job = Job(configured(tmp_path))
+    path = write(tmp_path / "chat/logs/vllm.log", log_lines(at("2026-11-27 10:00"), 30))
+    path.rename(aside := tmp_path / "vllm.log")
+    why = f"{path.parent} cannot be looked into (Permission denied); check its permissions"
+    with monkeypatch.context() as rights:
+        rights.setattr(patterns, "closed", lambda pattern, *_, **__: [str(path.parent)] if "logs" in pattern else [])
+        assert told_of(job) == (2, [f"chat: {why}"], f"chat on {SECOND}: {why}")
+        unnamed = configured(tmp_path / "unnamed", (), extra='[[engines]]\npaths = ["logs/{engine}/*"]')
+        assert [lack for _, lack in daily.missing(unnamed, SECOND, [], unnamed.groups)] == [why]
+    aside.rename(path)
+    assert told_of(job) == (0, [], "")
 
 
 @pytest.mark.usefixtures("unmodelled")
