@@ -90,6 +90,14 @@ where window_start is not null and (is_primary or severity > 0 or verdict = 'hea
 order by coalesce(is_primary, false) desc, severity desc nulls last, window_start, engine, verdict
 limit 400"""
 
+# of engines whose KV usage was told, but never measured
+BLIND = """\
+select detail
+from data_quality
+where flag = 'kv_usage_stuck_at_zero'
+order by source
+limit 1"""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -112,14 +120,15 @@ class Panel:
     percent: bool = False
 
 
+POOL = Panel(
+    "KV pool held by active requests, %",
+    (Series("kv_usage_percent", "held", WORK, "area"),),
+    "an engine log or /metrics",
+    74,
+    percent=True,
+)
 PANELS = (
-    Panel(
-        "KV pool held by active requests, %",
-        (Series("kv_usage_percent", "held", WORK, "area"),),
-        "an engine log or /metrics",
-        74,
-        percent=True,
-    ),
+    POOL,
     Panel(
         "Requests",
         (Series("running", "running", WORK), Series("waiting", "waiting", QUEUEING.tone)),
@@ -173,14 +182,20 @@ def figure(data: Data) -> Figure:
         query=QUERY,
         rows=len(rows),
         needs="an engine log with statistics lines, or /metrics scraped during the run",
-        notes=[f"{panel.title.split(',')[0]}: not in the inputs; {panel.needs} would fill it." for panel in absent]
-        if rows
-        else [],
+        notes=[_untold(panel, data) for panel in absent] if rows else [],
         engines=engines,
     )
     if not rows or not shown:
         return figure
     return _with_spec(figure, shown, rows, windows, data.rows(RUN_SPAN))
+
+
+def _untold(panel: Panel, data: Data) -> str:
+    """Why a panel is left out, and what would fill it."""
+    name = panel.title.split(",", maxsplit=1)[0]
+    if panel is POOL and (blind := data.rows(BLIND)):
+        return f"{name}: {blind[0]['detail']}"
+    return f"{name}: not in the inputs; {panel.needs} would fill it."
 
 
 def _with_spec(

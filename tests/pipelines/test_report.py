@@ -230,6 +230,19 @@ def test_the_caption_of_the_timeline_names_the_verdict_though_another_window_is_
     assert answer.startswith("Preemption, 13:09:10 to 13:11:10 UTC. Beside it: prefill interference, ")
 
 
+def test_a_usage_that_was_told_and_never_measured_is_not_called_missing(tmp_path):
+    untold = "update timeline set kv_usage_ratio = null"
+    stuck = f"{untold}; insert into data_quality values ('storm', '0', 'kv_usage_stuck_at_zero', 'warning', 9, 'It reads 0.')"
+    notes = []
+    for name, afterwards in (("untold", untold), ("stuck", stuck)):
+        with Data.open(synthetic.analysis(tmp_path / name, afterwards=afterwards)) as data:
+            notes += report.drawn(data)["timeline"].notes
+    assert notes == [
+        "KV pool held by active requests: not in the inputs; an engine log or /metrics would fill it.",
+        "KV pool held by active requests: It reads 0.",
+    ]
+
+
 def test_hostile_text_stays_text(tmp_path):
     page = written(synthetic.everything_hostile(tmp_path), tmp_path)
     assert page.tags.count("script") == 4
