@@ -25,6 +25,9 @@ with facts as (
         seconds_between(facts.window_start, facts.window_end) as window_s,
         facts.seconds = 0 as is_instant, -- one sample alone showed it
         ratio(facts.mean_waiting, facts.mean_waiting + facts.mean_running) as waiting_share,
+        -- a histogram is of those that ended in the spell: where they had been there for longer than it lasted, they came before it, and
+        -- who waited in it ends after it
+        not coalesce(facts.is_wait_recorded, false) and ratio(facts.e2e_s, facts.queued_requests) > facts.seconds as is_wait_of_others,
     from marts.spell_facts as facts
     left join core.engines using (engine)
     left join core.engine_setups as setups
@@ -86,14 +89,13 @@ queueing as (
         facts.window_start,
         facts.window_end,
         facts.peak_at,
-        coalesce(
-            delay_severity(ratio(facts.queued_s, facts.queued_requests), ratio(facts.queued_s, facts.e2e_s)),
-            -- no histogram: by how many of those in the house wait, and for how long they have
-            case
-                when facts.is_instant then instant_severity(facts.waiting_share)
-                else delay_severity(facts.seconds / 10, facts.waiting_share)
-            end
-        ) as severity,
+        delay_severity(ratio(facts.queued_s, facts.queued_requests), ratio(facts.queued_s, facts.e2e_s)) as told_severity,
+        -- no histogram, or one of others: by how many of those in the house wait, and for how long they have
+        case
+            when facts.is_instant then instant_severity(facts.waiting_share)
+            else delay_severity(facts.seconds / 10, facts.waiting_share)
+        end as seen_severity,
+        case when is_wait_of_others then greatest(told_severity, seen_severity) else coalesce(told_severity, seen_severity) end as severity,
         queue_confidence(facts.cause, facts.max_num_seqs_source, facts.max_kv_usage_ratio)
         * case when facts.is_instant then 0.5 else 1 end as confidence,
         waited_for(facts.cause, facts.max_num_seqs, facts.slots_setting, facts.max_kv_usage_ratio) as waited_for,
@@ -144,6 +146,7 @@ queueing as (
         ]) as evidence,
         sentences([
             case when facts.is_instant then only_an_instant() end,
+            case when is_wait_of_others then 'Who ended in this time had mostly come before it: the waits of those that queued in it are not among theirs.' end,
             case
                 when facts.verdict = 'queue_max_num_seqs' and facts.max_kv_usage_ratio is null
                     then 'Nothing shows how full the KV pool was: whether it has room for more than these is not known.'

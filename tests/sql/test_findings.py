@@ -275,6 +275,23 @@ def test_a_queue_of_unknown_cause_says_what_would_tell_it(sql, engine, facts, mi
     assert len(finding(sql, "queue_unknown", **WAITED, **facts)["missing"]) == len(missing) - 1
 
 
+@pytest.mark.parametrize(
+    ("seconds", "waited", "severity"),
+    [
+        # answers of 30 s that ended within a queue of 14 s had come before it: 28 waiting beside 252 are told by what was seen
+        (14, {"queued_s": 0, "queued_requests": 10, "e2e_s": 300}, 23.8),
+        (14, {"queued_s": 100, "queued_requests": 10, "e2e_s": 300}, 57.7),
+        # within one of a minute they are of it, and so they are by their own records
+        (60, {"queued_s": 0, "queued_requests": 10, "e2e_s": 300}, 0.0),
+        (14, {"queued_s": 0, "queued_requests": 10, "e2e_s": 300, "is_wait_recorded": "true"}, 0.0),
+    ],
+)
+def test_who_ended_in_a_short_queue_does_not_speak_for_who_waited_in_it(sql, seconds, waited, severity):
+    row = finding(sql, "queue_max_num_seqs", seconds=seconds, mean_waiting=28, mean_running=252, max_kv_usage_ratio=0.5, **waited)
+    assert row["severity"] == severity
+    assert any("had mostly come before it" in each for each in row["evidence_against"]) == (severity > 0)
+
+
 def test_the_preempted_among_the_waiting_are_said_beside(sql):
     """Preemptions are counted, and not whom they hit: one request may be preempted again and again."""
     for preemptions, counted in ((3, "3 preemptions put"), (1.2, "one preemption put")):
