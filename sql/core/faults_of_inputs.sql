@@ -72,8 +72,8 @@ servers as (
         case told_by
             when 'name' then format('It names no server; it is called as {}, and taken for its.', instance)
             when 'ordinal' then format(
-                'It names no server; it begins with a start of its own and is called as one of several replicas, so it is taken for the log of '
-                '{}. Parts of one log end in .1, .2.', instance
+                'It names no server; it begins with a start of its own and is called as one of several replicas, which were there at one time or '
+                'are set up otherwise, so it is taken for the log of {}. Parts of one log end in .1, .2.', instance
             )
             else format(
                 'It names no server, and logs beside it show another load or start at the same time, or another engine, so it is taken for the log '

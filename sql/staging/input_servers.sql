@@ -3,8 +3,9 @@
 -- A file or folder called as a server that another input names is of that server: `vllm-0.log` of the pod `vllm-0`. Other logs are of
 -- one server, which rotated its log or was started again. That cannot be where two of them show different loads at the same time, where
 -- one starts while the other goes on to serve, or where they are of different engines: then each is of a server of its own, called as
--- its file. So it is where each begins with a start of its own and their names differ by an ordinal only, `vllm-0.log` and `vllm-1.log`:
--- replicas, whose lives need not touch; a rotated log goes on without a start, and its parts are `.1` and `.2`.
+-- its file. So it is where each begins with a start of its own, their names differ by an ordinal only, `vllm-0.log` and `vllm-1.log`, and
+-- they were there at one time or were set up otherwise: replicas. One after the other and set up alike, they are runs of one server; a
+-- rotated log goes on without a start, and its parts are `.1` and `.2`.
 --
 -- grain: source
 -- column: source   | Input.
@@ -150,25 +151,42 @@ stems as (
     where sources.source in (select source from logs)
 ),
 
--- replicas: names that an ordinal alone sets apart, and each begins with its start
+-- what a server was started with: of what it says of itself, that which somebody set
+told as (
+    select config.source, config.key, config.value_text
+    from raw.engine_config as config
+    left join setting_roles() as roles using (key)
+    where coalesce(roles.role, named_role(config.key)) in ('pool', 'admission', 'other')
+),
+
+-- names that an ordinal alone sets apart, and whether each begins with its start
 openings as (
     select
         stems.folder,
         stems.stem,
         regexp_extract(stems.stem, '^(.*[A-Za-z].*[-_])(\d{1,3})$', ['name', 'ordinal']) as called,
-        min(starts.started_at) <= min(lives.first_sample_at) as has_start,
+        coalesce(min(starts.started_at) <= min(seen.first_sample_at), false) as has_start,
+        min(lives.first_at) as first_at,
+        max(lives.last_at) as last_at,
+        list_sort(list(distinct concat(told.key, '=', told.value_text)) filter (where told.key is not null)) as settings,
     from stems
-    inner join (select source, min(sampled_at) as first_sample_at from samples group by source) as lives using (source)
+    inner join lives using (source)
+    inner join (select source, min(sampled_at) as first_sample_at from samples group by source) as seen using (source)
     left join starts using (source)
+    left join told using (source)
     group by stems.folder, stems.stem
 ),
 
+-- replicas are there at one time, or differ; else the server was started again, with a log for each run
 replicas as (
-    select folder, stem
-    from openings
-    where called.ordinal <> ''
-    qualify bool_and(coalesce(has_start, false)) over (partition by folder, called.name)
-        and count(*) over (partition by folder, called.name) > 1
+    select one.folder, one.stem
+    from openings as one
+    inner join openings as other
+        on other.folder = one.folder and other.called.name = one.called.name and other.stem <> one.stem
+    where one.called.ordinal <> ''
+    group by one.folder, one.stem
+    having bool_and(one.has_start and other.has_start)
+        and bool_or(other.first_at < one.last_at and one.first_at < other.last_at or other.settings is distinct from one.settings)
 ),
 
 servers as (

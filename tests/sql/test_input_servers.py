@@ -108,7 +108,7 @@ def test_a_start_beside_the_same_loads_is_of_the_same_server(sql):
     assert sql.rows(SERVERS).dicts() == []
 
 
-def test_names_that_an_ordinal_sets_apart_are_replicas_though_their_lives_do_not_touch(sql):
+def test_names_that_an_ordinal_sets_apart_are_replicas_if_set_up_otherwise_though_their_lives_do_not_touch(sql):
     sources(sql, "vllm-0.log", "vllm-1.log")
     samples(sql, **{"vllm-0_log": (60, [1, 2]), "vllm-1_log": (900, [7, 8])})
     starts(sql, **{"vllm-0_log": ("12:00:00", 40), "vllm-1_log": ("12:14:00", 48)})
@@ -122,6 +122,21 @@ def test_names_that_an_ordinal_sets_apart_are_replicas_though_their_lives_do_not
     )
     told = [row["detail"] for row in sql.rows("marts.data_quality").dicts() if row["flag"] == "server_told"]
     assert told[0].startswith("It names no server; it begins with a start of its own and is called as one of several replicas")
+
+
+@pytest.mark.parametrize(
+    ("second", "instances"),
+    [
+        (("12:14:00", 40), []),  # runs of one server, a log for each
+        (("12:01:15", 40), ["run-1", "run-2"]),  # the other was still there
+        (("12:14:00", 48), ["run-1", "run-2"]),
+    ],
+)
+def test_names_that_an_ordinal_sets_apart_are_one_server_where_it_was_started_again_as_before(sql, second, instances):
+    sources(sql, "run-1.log", "run-2.log")
+    samples(sql, **{"run-1_log": (60, [1, 2, 3]), "run-2_log": (900, [7, 8])})
+    starts(sql, **{"run-1_log": ("12:00:00", 40), "run-2_log": second})
+    assert [row["instance"] for row in sql.rows(SERVERS).dicts()] == instances
 
 
 @pytest.mark.parametrize(
