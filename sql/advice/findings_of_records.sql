@@ -113,6 +113,11 @@ told_by_events as (
                     'Who finds all full blocks again stores none, and is not seen: there may have been up to {}.', spoken_count(counted.count_high)
                 )
             end,
+            -- a main verdict counts the queue of the same shortage
+            case
+                when loaded.engine is null and coalesce(recorded.queued_requests, 0) = 0
+                    then 'Whether requests waited for room meanwhile is not told, and not in the severity: it may be worse.'
+            end,
         ]) as evidence_against,
         sentences([
             what_to_record(engines.engine_kind, engines.engine_version, engines.prefix_caching)[1],

@@ -618,7 +618,8 @@ def test_preemptions_that_kv_events_tell_are_a_finding_without_any_load(sql):
     )
     assert "4,000 tokens were processed again (between 3,000 and 5,000); all blocks that were stored hold 40,000." in said(row)
     assert row["evidence_against"] == [
-        "Who finds all full blocks again stores none, and is not seen: there may have been up to 78."
+        "Who finds all full blocks again stores none, and is not seen: there may have been up to 78.",
+        "Whether requests waited for room meanwhile is not told, and not in the severity: it may be worse.",
     ]
     assert not [sentence for sentence in row["missing"] if "kv-events" in sentence]
     requests = "\n".join(["engine  request_key  has_client", *(f"0  {number}  true" for number in range(50))])
@@ -627,6 +628,7 @@ def test_preemptions_that_kv_events_tell_are_a_finding_without_any_load(sql):
     sql.given("core.engine_states", "engine  sampled_at  running\n0  12:00:00  3")
     [row] = sql.rows("advice.findings").dicts()
     assert row["summary"].endswith("lost their KV blocks.")
+    assert "not in the severity" not in " ".join(row["evidence_against"])
 
 
 @pytest.mark.parametrize("counted", ["0  0  0  kv_events", "-  -  -  -", "2  2  2  preemption_counter"])
