@@ -35,10 +35,11 @@ SAMPLES = sorted(path.parent for path in (PROJECT / "sample_traces").glob("*/exp
 
 @dataclass(frozen=True)
 class Analyzed:
-    """One sample recording and its analysis."""
+    """One sample recording, its analysis, and the lake with every table that this was made of."""
 
     sample: Path
     analysis: Analysis
+    lake: Lake
 
     @cached_property
     def expected(self) -> dict[str, Any]:
@@ -50,11 +51,12 @@ class Analyzed:
 
 
 @contextmanager
-def tables_of(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def tables_of(folder: Path, run: Run | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """The tables an analysis of the folder would publish, under their own names; half the time of publishing them."""
-    lake = Lake.of(folder / "lake", run=folder.name)
+    run = run or Run(folder.name)
+    lake = Lake.of(folder / "lake", run=run.name)
     read([folder], lake, skip=folder / "lake")
-    build(lake, Run(folder.name))
+    build(lake, run)
     with connect() as con:
         for model in published():
             view(model.name, lake=lake, con=con)
@@ -95,15 +97,26 @@ def shared(tmp_path_factory) -> Shared:
     return Shared(folder)
 
 
+@contextmanager
+def kept_workplace(out: Path) -> Iterator[Path]:
+    """A folder beside `out` to work in, which is not taken away."""
+    out.mkdir()
+    (work := out.parent / "work").mkdir()
+    yield work
+
+
 @pytest.fixture(scope="session")
 def analyze_sample(shared) -> Callable[[Path], Analyzed]:
     """The analysis of a sample, made once a session. Read it; do not write below it."""
 
     def analyze_once(sample: Path) -> Analyzed:
-        def make(folder: Path) -> Analysis:
-            return analyze([sample], folder / "out", Run(sample.name))
+        def make(folder: Path) -> Analyzed:
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr("pipelines.analysis.workplace", kept_workplace)
+                analysis = analyze([sample], folder / "out", Run(sample.name))
+            return Analyzed(sample, analysis, Lake.of(folder / "work" / "lake", run=sample.name))
 
-        return Analyzed(sample, shared.once(f"analyzed-{sample.name}", make))
+        return shared.once(f"analyzed-{sample.name}", make)
 
     return analyze_once
 

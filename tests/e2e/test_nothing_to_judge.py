@@ -2,11 +2,11 @@
 
 import json
 
-import duckdb
 import pytest
 
 from pipelines import analysis, digest, publish
 from pipelines.models import Run
+from tests.conftest import tables_of
 
 PAGE = """\
 # TYPE vllm:num_requests_running gauge
@@ -45,12 +45,9 @@ CASES = {  # files, window; of the verdict: its sentence, a piece of its evidenc
 def test_the_verdict_says_what_was_given_why_it_cannot_be_judged_and_what_to_do(tmp_path, case):
     files, window, sentence, given, remedy = CASES[case]
     for name, content in files.items():
-        (tmp_path / "run" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "run" / name).write_text(content)
+        (tmp_path / name).write_text(content)
 
-    made = analysis.analyze([tmp_path / "run"], tmp_path / "out", Run("run", **window), has_report=False)
-
-    with duckdb.connect(str(made.database), read_only=True) as con:
+    with tables_of(tmp_path, Run("run", **window)) as con:
         [[verdict, severity, summary, evidence, missing]] = con.sql(
             "select verdict, severity, summary, evidence, missing from verdicts where is_primary"
         ).fetchall()
