@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import pytest
 
@@ -26,10 +27,8 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-@pytest.fixture(scope="module")
-def analysis(tmp_path_factory):
+def with_hostile_names(folder: Path) -> tuple[Path, str]:
     """A metrics page and a log in which every name is hostile; also those of the files, as far as a file system goes."""
-    folder = tmp_path_factory.mktemp("hostile")
     (folder / "in").mkdir()
     label = ",".join(f'l{i}="{name}"' for i, name in enumerate(NAMES)).replace(FORMULA, FORMULA.replace('"', r"\""))
     pages = []
@@ -50,6 +49,11 @@ def analysis(tmp_path_factory):
     code, out, err = run("analyze", folder / "in", "--out", folder / "out", "--name", SCRIPT)
     assert code == 0, err
     return folder / "out", out + err
+
+
+@pytest.fixture
+def analysis(shared):
+    return shared.once("hostile", with_hostile_names)
 
 
 def test_nothing_steers_the_terminal(analysis):

@@ -81,17 +81,19 @@ def show(browser):
         each.page.close()
 
 
-@pytest.fixture(scope="module")
-def html(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("report")
-    write_report(synthetic.analysis(folder, engines=("0", "1")), folder / "report.html")
-    return folder / "report.html"
+def reported(analysis: Path) -> Path:
+    """The page of an analysis, beside it."""
+    write_report(analysis, page := analysis.with_name("report.html"))
+    return page
 
 
-@pytest.fixture(scope="module")
-def hard(tmp_path_factory) -> Path:
+@pytest.fixture
+def html(shared) -> Path:
+    return shared.once("page", lambda folder: reported(synthetic.analysis(folder, engines=("0", "1"))))
+
+
+def hard_to_write_on(folder: Path) -> Path:
     """A run that is hard to write on: long names, millions of tokens, pauses of minutes and of milliseconds, every queue."""
-    folder = tmp_path_factory.mktemp("hard")
     database = synthetic.analysis(
         folder,
         engines=tuple(f"inference-gateway-{number:02}.eu-west.example:8000/0" for number in range(3)),
@@ -106,15 +108,17 @@ def hard(tmp_path_factory) -> Path:
                 as cause, 86400 as seconds, 1e6 as request_seconds from queue_time limit 4;
         """,
     )
-    write_report(database, folder / "report.html")
-    return folder / "report.html"
+    return reported(database)
 
 
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("hostile")
-    write_report(synthetic.everything_hostile(folder), folder / "report.html")
-    return folder / "report.html"
+@pytest.fixture
+def hard(shared) -> Path:
+    return shared.once("hard-page", hard_to_write_on)
+
+
+@pytest.fixture
+def hostile(shared) -> Path:
+    return shared.once("hostile-page", lambda folder: reported(synthetic.everything_hostile(folder)))
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -333,13 +337,13 @@ def test_no_table_of_the_fleets_page_goes_beyond_a_screen(show, fleet_page):
     assert shown.ask(wide) == []
 
 
-@pytest.fixture(scope="module")
-def hundred(tmp_path_factory) -> Path:
+@pytest.fixture
+def hundred(shared) -> Path:
     """The page of a day of a hundred engines."""
-    folder = tmp_path_factory.mktemp("fleet")
     engines = tuple(f"gpu{number:03}:8000/0" for number in range(100))
-    write_report(synthetic.analysis(folder, engines=engines, afterwards=synthetic.A_DAY), folder / "report.html")
-    return folder / "report.html"
+    return shared.once(
+        "page-of-a-hundred", lambda folder: reported(synthetic.analysis(folder, engines=engines, afterwards=synthetic.A_DAY))
+    )
 
 
 @pytest.mark.parametrize("which", ["html", "hundred"])
