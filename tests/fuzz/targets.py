@@ -6,7 +6,9 @@ A target fails by any exception but `InputError`, by an error of more than one l
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -43,11 +45,16 @@ class Scratch:
     """One file in memory that each input is written to, for sources are files."""
 
     def __init__(self) -> None:
-        folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        self._folder = tempfile.TemporaryDirectory(prefix="kvpressure-fuzz-", dir=folder)
-        self.path = Path(self._folder.name, "input")
+        folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+        self.path = Path(folder, f"kvpressure-fuzz-{os.getpid()}", "input")
+        atexit.register(self.remove)
+
+    def remove(self) -> None:
+        """Take the file away; a worker of the tests ends without `atexit`."""
+        shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def source(self, data: bytes) -> Source:
+        self.path.parent.mkdir(exist_ok=True)
         self.path.write_bytes(data)
         return Source(self.path, "input")
 

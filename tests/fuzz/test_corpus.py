@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import SCRATCH, TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
 NUMBER = re.compile(rb"\d+")
 TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?")
 SLOW = ("clocks",)  # a tenth of a second each
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_is_left():
+    yield
+    SCRATCH.remove()
 
 
 def inputs(target: str) -> list[bytes]:
