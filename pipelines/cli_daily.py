@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 import duckdb
 
 from pipelines import catalog, daily, fleet_day, fleet_report, retention
+from pipelines.charts import language
 from pipelines.checks import DAY_CHECKS, broken
 from pipelines.config import Config, Engine
 from pipelines.duck import connect
@@ -86,7 +87,10 @@ def verdicts(config: Config, day: date, engines: Sequence[str]) -> list[str]:
     query = "select run, severity, verdict, summary from days.verdicts where is_primary order by severity desc, run, engine"
     with connect() as con:
         rows = con.sql(query).fetchall() if views(con, config, day, engines) else []
-    return [f"{day}  {run}  {verdict.replace('_', ' ')} ({severity:.0f}): {summary}" for run, severity, verdict, summary in rows]
+    return [
+        f"{day}  {run}  {language.word(language.VERDICTS, verdict).in_a_sentence} ({severity:.0f}): {summary}"
+        for run, severity, verdict, summary in rows
+    ]
 
 
 def alerts(config: Config, day: date, engines: Sequence[str]) -> list[str]:

@@ -60,7 +60,12 @@ preemption as (
         ) as summary,
         sentences([
             format('The engine counted {} preemptions.', round(facts.weight)::bigint),
-            format('KV usage reached {:.0f} % with {:.0f} requests running on average.', 100 * facts.max_kv_usage_ratio, facts.mean_running),
+            case
+                when are_enough_samples(facts.samples) then format(
+                    'KV usage reached {:.0f} % with {:.0f} requests running on average.', 100 * facts.max_kv_usage_ratio, facts.mean_running
+                )
+                when facts.max_kv_usage_ratio >= 0.9 then format('KV usage reached {:.0f} %.', 100 * facts.max_kv_usage_ratio)
+            end,
             format(
                 'Over the run {} tokens were processed again (between {} and {}){}. Told by {}.',
                 spoken_count(repeated.tokens_best), spoken_count(repeated.tokens_low), spoken_count(repeated.tokens_high),
@@ -88,6 +93,12 @@ preemption as (
             case
                 when repeated.share_best is null
                     then 'What share of all tokens was processed again is not told, and not in the severity: it may be worse.'
+            end,
+            case
+                when not are_enough_samples(facts.samples) and facts.max_kv_usage_ratio < 0.9 then format(
+                    'The samples in it ({}) show the pool {:.0f} % full at most, and up to {} running: it was fuller between them. Scrape more often.',
+                    facts.samples, 100 * facts.max_kv_usage_ratio, facts.max_running
+                )
             end,
         ]) as evidence_against,
         sentences([

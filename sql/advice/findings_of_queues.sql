@@ -163,7 +163,8 @@ queueing as (
         sentences([
             case
                 when facts.is_instant then a_second_look()
-                when facts.queued_requests is not null then null
+                when facts.queued_requests is not null or facts.engine in (select engine from core.counter_intervals where signal = 'queue_s_count')
+                    then null
                 when facts.engine_kind = 'sglang' then 'How long each request waited, first and again: --export-metrics-to-file.'
                 when facts.engine_kind = 'llamacpp' then 'How long each request waited: llama.cpp says so nowhere; keep the clients'' results.'
                 when coalesce(facts.engine_kind, 'vllm') = 'vllm' then 'How long each request waited: scrape /metrics (vllm:request_queue_time_seconds).'

@@ -10,8 +10,9 @@
 -- column: is_primary             | Whether it is the engine's primary verdict.
 -- column: seconds                | Seconds in which its signs held.
 -- column: window_s               | Seconds of its windows.
--- column: mean_running           | Mean requests running in them.
--- column: mean_waiting           | Mean requests waiting in them.
+-- column: samples                | Samples of load in them.
+-- column: mean_running           | Mean requests running in them; NULL where too few samples show it.
+-- column: mean_waiting           | Mean requests waiting in them; NULL where too few samples show it.
 -- column: max_running            | Most requests running in them.
 -- column: max_waiting            | Most requests waiting in them.
 -- column: preemptions            | Preemptions counted in them.
@@ -54,7 +55,7 @@
 -- column: max_num_seqs           | Requests that may run at once.
 -- column: max_num_seqs_source    | argument or inferred.
 -- column: ranks_summed           | Data-parallel ranks whose sum max_num_seqs and the samples are; 1 where they are of one.
--- column: running_limit          | max_num_seqs, or the most seen running.
+-- column: running_limit          | max_num_seqs, or the most seen running; NULL where too few samples show that.
 -- column: max_num_batched_tokens | Tokens that a step may have.
 -- column: kv_connector           | KV connector in use.
 -- column: kv_cache_dtype         | Type of the KV entries.
@@ -184,8 +185,13 @@ spells as (
         verdict,
         sum(seconds) as seconds,
         sum(seconds_between(window_start, window_end)) as window_s,
-        ratio(sum(mean_running * seconds), sum(seconds) filter (where mean_running is not null)) as mean_running,
-        ratio(sum(mean_waiting * seconds), sum(seconds) filter (where mean_waiting is not null)) as mean_waiting,
+        sum(samples) as samples,
+        case
+            when are_enough_samples(sum(samples)) then ratio(sum(mean_running * seconds), sum(seconds) filter (where mean_running is not null))
+        end as mean_running,
+        case
+            when are_enough_samples(sum(samples)) then ratio(sum(mean_waiting * seconds), sum(seconds) filter (where mean_waiting is not null))
+        end as mean_waiting,
         max(max_running) as max_running,
         max(max_waiting) as max_waiting,
         sum(preemptions) as preemptions,
@@ -273,7 +279,7 @@ select
     setups.max_num_seqs,
     setups.max_num_seqs_source,
     coalesce(setups.ranks_summed, 1) as ranks_summed,
-    coalesce(setups.max_num_seqs, spells.max_running) as running_limit,
+    coalesce(setups.max_num_seqs, if(are_enough_samples(spells.samples), spells.max_running, null)) as running_limit,
     setups.max_num_batched_tokens,
     setups.kv_connector,
     setups.kv_cache_dtype,

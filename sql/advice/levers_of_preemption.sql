@@ -29,7 +29,7 @@ with mild as (
 capped as (
     select *, greatest(1, least(coalesce(fits_95, floor(0.8 * mean_running)), running_limit - 1))::bigint as cap
     from advice.lever_facts
-    where verdict = 'preemption' and severity >= 20 and running_limit > 1 and coalesce(fits_95, mean_running) is not null
+    where verdict = 'preemption' and severity >= 20 and coalesce(running_limit > 1, true) and coalesce(fits_95, mean_running) is not null
 ),
 
 fewer_sequences as (
@@ -40,14 +40,19 @@ fewer_sequences as (
         (max_num_seqs // ranks_summed)::varchar as from_value,
         greatest(1, cap // ranks_summed)::varchar as to_value,
         [
-            format('{} at once instead of {}: ', cap, coalesce(max_num_seqs::varchar, format('the up to {} seen', max_running)))
+            coalesce(
+                format('{} at once instead of {}: ', cap, coalesce(max_num_seqs::varchar, format('the up to {} seen', running_limit))),
+                format('{} at once: ', cap)
+            )
             || coalesce(
                 case when fits_99 >= cap then 'the pool then overflows less than 1 % of the time' end,
                 format('the pool then overflows less than 5 % of the time (less than 1 % at {})', fits_99),
                 'a fifth less than ran while it overflowed'
             )
             || coalesce(
-                format('; {:.0f} preemptions were counted with {:.1f} running on average.', preemptions, mean_running), '.'
+                format('; {:.0f} preemptions were counted with {:.1f} running on average.', preemptions, mean_running),
+                format('; {:.0f} preemptions were counted. How many ran meanwhile, the samples are too few to say.', preemptions),
+                '.'
             ),
         ] as effects,
         [format('The {:.0f} % of all tokens that were computed again are saved.', 100 * repeated_share)] as estimates,
@@ -83,7 +88,7 @@ fewer_sequences as (
             'a fifth less than the mean running count under preemption'
         ) as method,
     from capped
-    where cap < running_limit
+    where coalesce(cap < running_limit, true)
 ),
 
 -- headroom: the spread of what as many sequences need, beyond their mean; two in a hundred blocks where preemption is mild

@@ -99,7 +99,7 @@ select
             evidence_against,
             format(
                 'By itself {} is more severe ({:.0f}); {}.',
-                replace(severest, '_', ' '),
+                spoken_verdict(severest),
                 most_severity,
                 if(queue_severity > 0, 'with this counts the queue that is of the same shortage', 'its cause is not told, and of this one it is')
             )

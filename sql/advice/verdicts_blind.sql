@@ -110,6 +110,15 @@ heard as (
     ) as pauses using (engine)
 ),
 
+-- seen at one instant, and at peace then
+preempted as (
+    select loads.engine, but_it_has_preempted(counted.preemptions, counted.finished) as said
+    from core.seen_loads as loads
+    inner join core.counts_at_an_instant as counted using (engine)
+    where loads.samples = 1 and loads.max_waiting = 0 and said is not null
+        and loads.engine not in (select findings.engine from findings where findings.engine is not null)
+),
+
 -- results of runs that have nothing to do with each other: nothing holds for all of them
 unrelated as (
     select
@@ -139,7 +148,7 @@ select
     case when has_window then engines.first_at end as window_start,
     case when has_window then engines.last_at end as window_end,
     window_start as peak_at,
-    case when engines.samples = 0 or unrelated.runs > 0 then 0.0 else 15.0 end as severity,
+    case when engines.samples = 0 or unrelated.runs > 0 or preempted.engine is not null then 0.0 else 15.0 end as severity,
     0.9 as confidence,
     case
         when unrelated.runs > 0 then format(
@@ -150,6 +159,7 @@ select
             'The log''s only line of load finds the engine idle, after {} tokens/s on average: what happened meanwhile is in no line.',
             told_figure(engines.untold_tokens_per_s, is_count := false)
         )
+        when preempted.engine is not null then 'At the one instant seen nobody waited, ' || preempted.said
         when engines.samples > 0 then format(
             'KV usage reached {:.0f} % with {} waiting: preemption is likely, but a log of this version does not show it.',
             100 * engines.max_kv_usage_ratio, engines.max_waiting
@@ -186,7 +196,7 @@ select
     list_concat(
         case
             when engines.samples = 0 then sentences(unjudged.remedies)
-            when engines.untold_tokens_per_s > 0 then [a_second_look()]
+            when engines.untold_tokens_per_s > 0 or preempted.engine is not null then [a_second_look()]
             else []
         end,
         what_to_record(
@@ -202,6 +212,7 @@ cross join unjudged
 cross join reported
 left join unrelated on true
 left join heard using (engine)
+left join preempted using (engine)
 -- times of other runs, or outside the time asked for, are no window of what is said here
 cross join lateral (
     select unrelated.runs is null and not coalesce(engines.samples = 0 and unjudged.reason = 'outside_window', false) as has_window,
@@ -218,6 +229,7 @@ where unrelated.runs > 0
         )
     )
     or engines.untold_tokens_per_s > 0
+    or preempted.engine is not null
     or (
         engines.origin = 'log'
         and coalesce(engines.engine_generation, 'v1') <> 'v0'

@@ -168,6 +168,12 @@ inner join core.seen_loads as loads using (engine)
 left join prefills using (engine, window_start)
 left join marts.preemptions using (engine)
 where not exists (from core.unrelated_runs)
+    -- an engine that has preempted before the one instant seen was not calm
+    and calm.engine not in (
+        select counted.engine
+        from core.counts_at_an_instant as counted
+        where but_it_has_preempted(counted.preemptions, counted.finished) is not null
+    )
     -- idle after work that no line tells of: that cannot be told, and is not calm beside
     and coalesce(loads.untold_tokens_per_s, 0) = 0
 order by calm.engine, calm.window_start

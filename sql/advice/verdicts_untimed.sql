@@ -55,14 +55,14 @@ seen as (
         worst.engine,
         case
             when worst.waiting > 0 then concat('queue_', worst.cause)
-            when worst.waiting = 0 then 'healthy'
+            when worst.waiting = 0 and has_preempted is null then 'healthy'
             else 'insufficient_evidence'
         end as verdict,
         if(worst.waiting > 0, worst.severity, 0) as severity,
         -- of an instant: half as sure
         case
             when worst.waiting > 0 then 0.5 * queue_confidence(worst.cause, worst.max_num_seqs_source, worst.kv_usage_ratio)
-            when worst.waiting = 0 then 0.45
+            when worst.waiting = 0 and has_preempted is null then 0.45
             else 0.9
         end as confidence,
         case
@@ -78,13 +78,14 @@ seen as (
                 worst.running
             )
             else format(
-                'At {} not known, {}.',
+                'At {} not known, {}{}',
                 if(worst.pages = 1, 'the one instant seen, whose time is', format('the {} instants seen, whose times are', worst.pages)),
                 case
                     when worst.waiting is null then 'whether anybody waited cannot be told'
                     when worst.most_running > 0 then 'nobody waited'
                     else 'the engine was idle'
-                end
+                end,
+                coalesce(', ' || has_preempted, '.')
             )
         end as summary,
         sentences([
@@ -117,6 +118,10 @@ seen as (
         ] as evidence_against,
     from worst
     left join core.untimed_rises as rises using (engine)
+    -- of several pages it is told between them
+    cross join lateral (
+        select if(worst.pages = 1, but_it_has_preempted(worst.preemptions, worst.finished), null) as has_preempted,
+    ) as counted
 ),
 
 preempted as (

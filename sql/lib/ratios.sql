@@ -13,3 +13,6 @@ create or replace macro at_least_zero(value) as case when value is null then nul
 -- Whether two means are of different things: a quarter apart or more, and by over three of their standard errors (given squared).
 create or replace macro differs(mean, error, other_mean, other_error) as
     greatest(mean, other_mean) > 1.25 * least(mean, other_mean) and (mean - other_mean) ** 2 > 9 * (error + other_error);
+
+-- Whether so many samples say what was so on average, and at most: fewer may all have missed it.
+create or replace macro are_enough_samples(samples) as coalesce(samples >= 5, false);

@@ -55,6 +55,27 @@ create or replace macro told_by(method) as
         else replace(method, '_', ' ')
     end;
 
+-- A verdict within a sentence, as the page calls it.
+create or replace macro spoken_verdict(verdict) as
+    case verdict
+        when 'queue_max_num_seqs' then 'the queue for a slot'
+        when 'queue_kv_capacity' then 'the queue for KV room'
+        when 'queue_token_budget' then 'the queue for token budget'
+        when 'queue_deferred' then 'the queue of deferred requests'
+        when 'queue_unknown' then 'the queue of unknown cause'
+        else replace(verdict, '_', ' ')
+    end;
+
+-- Of an engine that was looked at once, and at peace: that it has not been so all the time, where its counters say so. NULL where not.
+create or replace macro but_it_has_preempted(preemptions, finished) as
+    case
+        when preemptions >= 0.02 * finished and preemptions > 0 then format(
+            'but {} {} counted since the engine started, and when, no input tells.',
+            if(preemptions = 1, 'one preemption', spoken_count(preemptions) || ' preemptions'),
+            if(preemptions = 1, 'was', 'were')
+        )
+    end;
+
 -- What an engine's counters say that was looked at once: how far they had come, since whenever it started.
 create or replace macro counted_since_start(preemptions, finished, queued_s, queued_requests, started_at) as sentences([
     format(

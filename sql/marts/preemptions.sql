@@ -46,7 +46,11 @@ expected as (
         arg_min(preemptions_best, rung) as preemptions_best,
         max(preemptions_high) as preemptions_high,
     from core.recompute_estimates
-    where kind = 'preemption_recompute' and method in ('kv_events', 'replay', 'preemption_counter') and not is_partial
+    where kind = 'preemption_recompute'
+        and method in ('kv_events', 'replay', 'preemption_counter')
+        and not is_partial
+        -- counted to the end of the time asked for: a replay goes on beyond it
+        and engine not in (select seen.engine from core.seen_loads as seen where seen.last_at >= getvariable('until')::timestamptz)
     group by engine
 ),
 

@@ -13,6 +13,7 @@
 -- column: weight             | Sum of the signs' weights.
 -- column: peak_weight        | Weight of the strongest.
 -- column: weight_seconds     | Weight times length, summed.
+-- column: samples            | Samples of load in it.
 -- column: mean_running       | Mean requests running.
 -- column: max_running        | Most requests running.
 -- column: mean_waiting       | Mean requests waiting.
@@ -55,6 +56,7 @@ states as (
         spells.engine,
         spells.verdict,
         spells.window_start,
+        count(states.running) as samples,
         avg(states.running) as mean_running,
         max(states.running) as max_running,
         avg(states.waiting) as mean_waiting,
@@ -205,6 +207,7 @@ select
     spells.weight,
     spells.peak_weight,
     spells.weight_seconds,
+    coalesce(states.samples, 0) as samples,
     states.mean_running,
     states.max_running,
     states.mean_waiting,

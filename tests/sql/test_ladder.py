@@ -1,5 +1,7 @@
 """The ladder of evidence, rung by rung: what each method says of its inputs, when it has holes, and what answers in the end."""
 
+from dataclasses import replace
+
 import pytest
 
 ENGINE = """
@@ -265,6 +267,22 @@ def test_what_the_counter_missed_after_its_last_scrape_is_expected_and_aborted_v
         3       1.0        1.0         3.0         retraction_log
         """
     )
+
+
+@pytest.mark.parametrize(("last_at", "best"), [("12:00:30", 7), ("12:01:00", 5)])
+def test_what_a_replay_foretells_beyond_the_time_asked_for_is_not_counted(sql, last_at, best):
+    sql.given("core.engines", "engine  engine_kind\n0  vllm")
+    preemptions(sql, 5)
+    sql.given("core.seen_loads", f"engine  last_at\n0  {last_at}")
+    sql.given(
+        "core.recompute_estimates",
+        """
+        engine  kind                  method  rung  is_partial  preemptions_low  preemptions_best  preemptions_high
+        0       preemption_recompute  replay  3     false       5                7                 9
+        """,
+    )
+    sql.run = replace(sql.run, until="2026-01-01T12:01:00Z")
+    assert [row["count_best"] for row in sql.rows("marts.preemptions").dicts()] == [best]
 
 
 def test_with_one_engine_the_log_s_aborted_requests_are_its_own(sql):

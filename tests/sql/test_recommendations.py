@@ -44,14 +44,14 @@ def settings(sql, **said):
     sql.given("core.life_settings", "\n".join(["engine  life  key  value_text", *lives]))
 
 
-def preempted(sql):
+def preempted(sql, samples=15):
     verdict(sql, "preemption")
     sql.given(
         "marts.spell_facts",
         """
-        engine  verdict     window_start  window_end  seconds  mean_running  mean_waiting  preemptions  generation_tokens
-        0       preemption  12:00:00      12:00:15    15.0     12.5          13.5          149          29000
-    """,
+        engine  verdict     window_start  window_end  seconds  samples    mean_running  mean_waiting  preemptions  generation_tokens
+        0       preemption  12:00:00      12:00:15    15.0     {samples}  12.5          13.5          149          29000
+    """.format(samples=samples),
     )
     sql.given("core.pool_demand", POOL)
     sql.given("core.sequence_lengths", LENGTHS)
@@ -81,6 +81,16 @@ def test_fewer_than_ever_ran_may_be_as_few_as_hardly_ever_overflow(sql):
     effect = told(sql, "to_value", "expected_effect")[0]
     assert effect[0] == "4"
     assert effect[1].startswith("4 at once instead of 5: the pool then overflows less than 1 % of the time")
+
+
+def test_what_a_sample_or_two_show_is_no_mean_and_no_limit(sql):
+    """As many as fit the pool, and no word of how many ran: the scrapes may have missed it all."""
+    preempted(sql, samples=4)
+    engine(sql, max_num_seqs="-")
+    advice = next(row for row in sql.rows("advice.recommendations").dicts() if row["lever"] == "fewer_sequences")
+    assert (advice["from_value"], advice["to_value"]) == (None, "10")
+    assert "How many ran meanwhile, the samples are too few to say." in advice["expected_effect"]
+    assert "on average" not in advice["expected_effect"] + advice["trade_off"]
 
 
 def test_fewer_at_once_has_its_price_in_tokens_and_waiting(sql):

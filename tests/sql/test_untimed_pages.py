@@ -53,10 +53,20 @@ def test_one_page_tells_its_instant_and_what_was_counted_by_then(sql):
     assert sql.rows("advice.recommendations").dicts() == []
 
 
-@pytest.mark.parametrize(("running", "told"), [(12, "nobody waited"), (0, "the engine was idle")])
-def test_a_page_on_which_nobody_waits_says_so(sql, running, told):
-    [row] = verdicts(sql, {"running": running})
-    assert (row["verdict"], row["severity"]) == ("healthy", 0)
+HAS_PREEMPTED = ", but 7 preemptions were counted since the engine started, and when, no input tells"
+
+
+@pytest.mark.parametrize(
+    ("running", "finished", "verdict", "told"),
+    [
+        (12, 351, "healthy", "nobody waited"),  # fewer than two in a hundred
+        (0, 351, "healthy", "the engine was idle"),
+        (12, 350, "insufficient_evidence", "nobody waited" + HAS_PREEMPTED),
+    ],
+)
+def test_a_page_on_which_nobody_waits_says_so_and_whether_the_engine_has_preempted(sql, running, finished, verdict, told):
+    [row] = verdicts(sql, {"running": running, "finished": finished})
+    assert (row["verdict"], row["severity"]) == (verdict, 0)
     assert row["summary"] == f"At the one instant seen, whose time is not known, {told}."
 
 
@@ -131,4 +141,4 @@ def test_a_scrape_with_a_time_is_used_alone(sql):
     sql.given("raw.metric_samples", "\n".join([header, *rows]))
     assert sql.rows("core.untimed_pages").dicts() == []
     [row] = sql.rows("advice.verdicts").dicts()
-    assert row["summary"] == "At the one instant seen, nobody waited."
+    assert row["summary"] == f"At the one instant seen nobody waited{HAS_PREEMPTED}."

@@ -113,7 +113,7 @@ def test_the_main_verdict_is_as_severe_as_the_queue_it_explains(sql, findings, s
         (["preemption 0 20 30", "prefix_eviction 0 60 60", "queue_kv_capacity 20 60 60"], None),
         (
             ["queue_unknown 0 60 60", "queue_kv_capacity 10 60 31"],
-            "By itself queue unknown is more severe (60); its cause is not told, and of this one it is.",
+            "By itself the queue of unknown cause is more severe (60); its cause is not told, and of this one it is.",
         ),
     ],
 )
