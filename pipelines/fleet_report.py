@@ -120,16 +120,16 @@ def _numbers(totals: Sequence[Row], absent: int) -> list[dict[str, str]]:
         return []
     whole = totals[0]
     known = f"of the {_engines(whole['engines_known'])} for which it is known" if whole["engines_known"] else ""
-    wasted = [whole[f"wasted_gpu_seconds_{end}"] for end in ("low", "best", "high")]
-    spread = language.between(wasted[0], wasted[2], duration) if wasted[1] is not None else ""
-    told = duration(wasted[1]) if wasted[1] is not None else language.estimate(*wasted, duration) or duration(None)
+    low, best, high = (whole[f"wasted_gpu_seconds_{end}"] for end in ("low", "best", "high"))
+    spread = language.between(low, high, duration) if best is not None else ""
+    wasted = duration(best) if best is not None else language.estimate(low, best, high, duration) or duration(None)
     cost = whole["wasted_cost_best"]
     tokens = language.between(whole["recomputed_tokens_low"], whole["recomputed_tokens_high"], language.short)
     return [
         _number("Under pressure", _hours(whole["pressure_hours"]), f"of {_hours(whole['observed_hours'])} observed"),
         _number("Preemptions", count(whole["preemptions_best"]), ""),
         _number("Recomputed tokens", language.short(whole["recomputed_tokens_best"]), tokens),
-        _number("GPU time wasted", told, ", ".join(filter(None, (spread, known)))),
+        _number("GPU time wasted", wasted, ", ".join(filter(None, (spread, known)))),
         *(
             [_number("That cost", f"${cost:,.2f}" if cost >= 0.995 else f"${cost:.2g}", "recomputation and refill together")]
             if cost is not None

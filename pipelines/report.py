@@ -118,7 +118,9 @@ def contents(data: Data) -> dict[str, Any]:
     )
     primary = [row for row in verdicts if row["is_primary"]]
     also = [
-        row for row in verdicts if not row["is_primary"] and row["verdict"] not in CALM and (row["severity"] or 0) >= language.WORTH_COUNTING
+        row
+        for row in verdicts
+        if not row["is_primary"] and row["verdict"] not in CALM and (row["severity"] or 0) >= language.WORTH_COUNTING
     ]
     return {
         "run": first(data.rows("from runs")),

@@ -185,7 +185,7 @@ spells as (
         verdict,
         sum(seconds) as seconds,
         sum(seconds_between(window_start, window_end)) as window_s,
-        sum(samples) as samples,
+        sum(samples)::bigint as samples,
         case
             when are_enough_samples(sum(samples)) then ratio(sum(mean_running * seconds), sum(seconds) filter (where mean_running is not null))
         end as mean_running,

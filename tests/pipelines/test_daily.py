@@ -264,8 +264,9 @@ Told = tuple[int, list[str], str]
 
 
 @pytest.fixture
-def told_of(capsys, unreduced) -> Callable[..., Told]:  # noqa: ARG001
+def told_of(capsys, request) -> Callable[..., Told]:
     """Runs the command for the second day, but for the fleet: its exit status, what it alerts of files, the fault it says."""
+    request.getfixturevalue("unreduced")
 
     def run(job: Job, *more: str) -> Told:
         status = cli.main(["daily", "--config", str(job.config.path), "--day", str(SECOND), *more])

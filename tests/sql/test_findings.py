@@ -83,6 +83,28 @@ def test_requests_that_nothing_counts_are_those_seen_in_the_house(sql, facts, re
     assert finding(sql, "preemption", weight=10, **facts)["severity"] == severity
 
 
+MISSED = (
+    "The samples in it (4) show the pool 48 % full at most, and up to 3 running: it was fuller between them. Scrape more often."
+)
+
+
+@pytest.mark.parametrize(
+    ("samples", "usage", "told"),
+    [
+        (5, 0.48, "KV usage reached 48 % with 2 requests running on average."),
+        (
+            4,
+            0.48,
+            MISSED,
+        ),
+        (4, 0.9, "KV usage reached 90 %."),
+    ],
+)
+def test_what_few_samples_missed_is_said_and_not_taken_for_what_was(sql, samples, usage, told):
+    row = finding(sql, "preemption", weight=4, samples=samples, max_kv_usage_ratio=usage, mean_running=2, max_running=3)
+    assert [each for each in row["evidence"] + row["evidence_against"] if "KV usage" in each or "samples" in each] == [told]
+
+
 def test_preemption_says_what_it_knows_and_what_would_tell_more(sql):
     bare = finding(sql, "preemption", weight=4)
     assert (bare["confidence"], bare["evidence"]) == (0.97, ["The engine counted 4 preemptions."])
@@ -94,8 +116,8 @@ def test_preemption_says_what_it_knows_and_what_would_tell_more(sql):
     assert shareless["evidence_against"] == [NOT_COUNTED]
     wasted(sql, "preemption_recompute  10  20  30  0.75  replay  a replay")
     full = finding(
-        sql, "preemption", weight=4, first_tokens=50, max_kv_usage_ratio=0.99, mean_running=12, paused_s=7.5, paused_requests=1,
-        longest_pause_s=2, max_waiting=1,
+        sql, "preemption", weight=4, first_tokens=50, samples=5, max_kv_usage_ratio=0.99, mean_running=12, paused_s=7.5,
+        paused_requests=1, longest_pause_s=2, max_waiting=1,
     )  # fmt: skip
     assert "; 1 of the answers seen paused, the longest for" in full["summary"]
     assert full["evidence"][1:] == [

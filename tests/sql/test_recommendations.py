@@ -48,10 +48,10 @@ def preempted(sql, samples=15):
     verdict(sql, "preemption")
     sql.given(
         "marts.spell_facts",
-        """
-        engine  verdict     window_start  window_end  seconds  samples    mean_running  mean_waiting  preemptions  generation_tokens
+        f"""
+        engine  verdict     window_start  window_end  seconds  samples  mean_running  mean_waiting  preemptions  generation_tokens
         0       preemption  12:00:00      12:00:15    15.0     {samples}  12.5          13.5          149          29000
-    """.format(samples=samples),
+    """,
     )
     sql.given("core.pool_demand", POOL)
     sql.given("core.sequence_lengths", LENGTHS)
