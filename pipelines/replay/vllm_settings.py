@@ -49,10 +49,12 @@ def settings_of(engine: Mapping[str, object], said: Mapping[str, str] | None = N
     )
 
 
-def assumed(engine: Mapping[str, object], _: Mapping[str, str]) -> Iterator[str]:
+def assumed(engine: Mapping[str, object], said: Mapping[str, str]) -> Iterator[str]:
     """Settings that are the engine's defaults, for want of recorded ones."""
     if not engine["max_num_batched_tokens"]:
         yield f"max_num_batched_tokens taken for vLLM's {DEFAULT_BATCHED_TOKENS}: no input says it"
+        if "scheduling_policy" not in said:  # else the start-up lines are here, and would have it
+            yield "scheduling_policy taken for vLLM's fcfs: no input says it"
     if not engine["max_num_seqs"]:
         yield f"max_num_seqs taken for vLLM's {NO_SLOT_LIMIT}: no input says it, and it did not bind"
     elif engine["max_num_seqs_source"] == "inferred":
