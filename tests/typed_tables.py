@@ -87,7 +87,11 @@ class Sql:
         assert not unknown, f"{name} has no column {', '.join(sorted(unknown))}; it has {', '.join(types.names)}"
         con = given()
         con.register("empty", types.empty_table())
-        self._given[name] = con.sql(f"from empty union all by name {typed(con, text, kinds(con, 'empty'))}").to_arrow_table()
+        self.put(name, con.sql(f"from empty union all by name {typed(con, text, kinds(con, 'empty'))}").to_arrow_table())
+
+    def put(self, table: str, rows: pa.Table) -> None:
+        """The same with a table at hand."""
+        self._given[table] = rows
         filled.clear()
 
     def engines(self, text: str) -> None:

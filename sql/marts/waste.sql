@@ -126,7 +126,8 @@ spent as (
     select
         *,
         tokens_low * token_s_low * gpus as gpu_seconds_low,
-        tokens_best * token_s_best * gpus as gpu_seconds_best,
+        -- nothing costs nothing, also where the price is only bounded
+        if(tokens_best = 0 and token_s_high is not null, 0, tokens_best * token_s_best * gpus) as gpu_seconds_best,
         tokens_high * token_s_high * gpus as gpu_seconds_high,
         getvariable('gpu_cost_usd_per_hour') / 3600 as usd_per_s,
     from told

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import tables_of
+from tests.conftest import read_into
 from tests.e2e.case_inputs import builders
+from tests.typed_tables import Sql
 
 CASES = Path(__file__).parents[3] / "shared" / "cases.jsonl"
 UNTOLD = {"insufficient_evidence", "queue_unknown"}
@@ -101,13 +102,9 @@ def test_a_reported_case_is_told_right_or_said_to_be_untold(case, tmp_path, reco
     report, answer = reports()[case], ANSWERS[case]
     for name, text in builders()[case](report["lines"]).items():
         (tmp_path / name).write_text(text)
-    with tables_of(tmp_path) as con:
-        told = con.sql(
-            "select verdict, severity, is_primary, summary from verdicts order by is_primary desc, severity desc"
-        ).fetchall()
-        advised = [
-            title for (title,) in con.sql("select concat_ws(' ', title, setting) from recommendations order by rank").fetchall()
-        ]
+    sql = read_into(Sql(), tmp_path)
+    told = [(row["verdict"], row["severity"], row["is_primary"], row["summary"]) for row in sql.rows("advice.verdicts").dicts()]
+    advised = [f"{row['title']} {row['setting'] or ''}" for row in sql.rows("advice.recommendations").dicts()]
     primary = {
         verdict for verdict, severity, is_primary, _ in told if is_primary and severity == max(row[1] for row in told if row[2])
     }
@@ -125,7 +122,6 @@ def test_every_report_has_its_input_and_its_answer():
 
 def test_mild_preemption_is_said_to_be_mild(tmp_path):
     (tmp_path / "metrics.txt").write_text(builders()["inference-sim-963-healthy-preemption"]([])["metrics.txt"])
-    with tables_of(tmp_path) as con:
-        ((severity, against),) = con.sql("select severity, evidence_against from verdicts where is_primary").fetchall()
-    assert severity < 20
-    assert any("mild" in sentence for sentence in against)
+    [main] = [row for row in read_into(Sql(), tmp_path).rows("advice.verdicts").dicts() if row["is_primary"]]
+    assert main["severity"] < 20
+    assert any("mild" in sentence for sentence in main["evidence_against"])

@@ -6,7 +6,8 @@ import pytest
 
 from pipelines import analysis, digest, publish
 from pipelines.models import Run
-from tests.conftest import tables_of
+from tests.conftest import read_into
+from tests.typed_tables import Sql
 
 PAGE = """\
 # TYPE vllm:num_requests_running gauge
@@ -47,16 +48,13 @@ def test_the_verdict_says_what_was_given_why_it_cannot_be_judged_and_what_to_do(
     for name, content in files.items():
         (tmp_path / name).write_text(content)
 
-    with tables_of(tmp_path, Run("run", **window)) as con:
-        [[verdict, severity, summary, evidence, missing]] = con.sql(
-            "select verdict, severity, summary, evidence, missing from verdicts where is_primary"
-        ).fetchall()
-        sweeps = con.sql("from sweep_knee").fetchall()
-    assert (verdict, severity) == ("insufficient_evidence", 0)
-    assert sentence in summary
-    assert given in " ".join(evidence)
-    assert remedy in " ".join(missing)
-    assert sweeps == []
+    sql = read_into(Sql(), tmp_path, Run("run", **window))
+    [main] = [row for row in sql.rows("advice.verdicts").dicts() if row["is_primary"]]
+    assert (main["verdict"], main["severity"]) == ("insufficient_evidence", 0)
+    assert sentence in main["summary"]
+    assert given in " ".join(main["evidence"])
+    assert remedy in " ".join(main["missing"])
+    assert sql.rows("marts.sweep_knee").dicts() == []
 
 
 def test_a_report_of_nothing_has_the_same_sentence(tmp_path):

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import tables_of
+from tests.conftest import read_into
 from tests.e2e.case_inputs import Scrapes, loaded, served, steady
+from tests.typed_tables import Sql
 
 SCENARIOS = Path(__file__).parents[3] / "shared" / "scenarios"
 KV = {"queue_kv_capacity", "preemption", "prefix_eviction"}
@@ -27,14 +28,13 @@ RECORDED = {  # file -> the primary verdict, and what must not be told beside it
 
 def told(folder: Path) -> tuple[set[str], set[str], list[tuple]]:
     """The primary verdicts, all verdicts that matter, and the recommendations."""
-    with tables_of(folder) as con:
-        rows = con.sql("select verdict, is_primary, severity from verdicts").fetchall()
-        advice = con.sql("select title, setting, from_value, to_value from recommendations order by rank").fetchall()
-        assert con.sql("select count(*) from preemptions where count_best < 0").fetchall() == [(0,)]
+    sql = read_into(Sql(), folder)
+    verdicts, advice = (sql.rows(f"advice.{table}").dicts() for table in ("verdicts", "recommendations"))
+    assert not [row for row in sql.rows("marts.preemptions").dicts() if (row["count_best"] or 0) < 0]
     return (
-        {verdict for verdict, is_primary, _ in rows if is_primary},
-        {verdict for verdict, _, severity in rows if severity >= 20},
-        advice,
+        {row["verdict"] for row in verdicts if row["is_primary"]},
+        {row["verdict"] for row in verdicts if row["severity"] >= 20},
+        [(row["title"], row["setting"], row["from_value"], row["to_value"]) for row in advice],
     )
 
 
