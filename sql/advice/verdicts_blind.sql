@@ -110,13 +110,25 @@ heard as (
     ) as pauses using (engine)
 ),
 
--- seen at one instant, and at peace then
+-- seen at one instant in which nothing that was found matters: what advice.verdicts_healthy leaves out
 preempted as (
-    select loads.engine, but_it_has_preempted(counted.preemptions, counted.finished) as said
+    select
+        loads.engine,
+        concat(
+            'At the one instant seen ',
+            case
+                when loads.max_waiting > 0 then format('{} waited beside {} running, ', loads.max_waiting, loads.max_running)
+                when loads.max_waiting = 0 then 'nobody waited, '
+                else format('{} ran, ', loads.max_running)
+            end,
+            any_value(but_it_has_preempted(counted.preemptions, counted.finished))
+        ) as summary,
     from core.seen_loads as loads
     inner join core.counts_at_an_instant as counted using (engine)
-    where loads.samples = 1 and loads.max_waiting = 0 and said is not null
+    where loads.samples = 1
+        and but_it_has_preempted(counted.preemptions, counted.finished) is not null
         and loads.engine not in (select findings.engine from findings where findings.engine is not null)
+    group by loads.engine, loads.max_waiting, loads.max_running
 ),
 
 -- results of runs that have nothing to do with each other: nothing holds for all of them
@@ -159,7 +171,7 @@ select
             'The log''s only line of load finds the engine idle, after {} tokens/s on average: what happened meanwhile is in no line.',
             told_figure(engines.untold_tokens_per_s, is_count := false)
         )
-        when preempted.engine is not null then 'At the one instant seen nobody waited, ' || preempted.said
+        when preempted.engine is not null then preempted.summary
         when engines.samples > 0 then format(
             'KV usage reached {:.0f} % with {} waiting: preemption is likely, but a log of this version does not show it.',
             100 * engines.max_kv_usage_ratio, engines.max_waiting

@@ -142,3 +142,13 @@ def test_a_scrape_with_a_time_is_used_alone(sql):
     assert sql.rows("core.untimed_pages").dicts() == []
     [row] = sql.rows("advice.verdicts").dicts()
     assert row["summary"] == f"At the one instant seen nobody waited{HAS_PREEMPTED}."
+
+
+@pytest.mark.parametrize(("waiting", "told"), [("1", "1 waited beside 30 running"), ("-", "30 ran")])
+def test_an_instant_of_an_engine_that_has_preempted_has_a_verdict_whoever_waits(sql, waiting, told):
+    """Too few wait for a finding that matters, or who waits is not told: without this it would have none."""
+    sql.given("raw.sources", "source  format\npage  prometheus_text")
+    header, *lines = pages({"waiting": waiting, "running": 30}).splitlines()
+    sql.given("raw.metric_samples", "\n".join([f"{header}  at_utc", *(f"{line}  12:00:00" for line in lines)]))
+    [main] = [row for row in sql.rows("advice.verdicts").dicts() if row["is_primary"]]
+    assert (main["verdict"], main["summary"]) == ("insufficient_evidence", f"At the one instant seen {told}{HAS_PREEMPTED}.")
