@@ -3,7 +3,7 @@
 -- grain: engine
 -- column: engine              | Engine.
 -- column: first_at            | First sample of its load; where there is none, first observation of any kind.
--- column: last_at             | Until when the last one speaks: it stands for the time to the next, unless the engine ended before.
+-- column: last_at             | Until when the last one speaks; where there is none, last observation of any kind.
 -- column: samples             | Samples that say how many ran or waited.
 -- column: origin              | metrics or log; NULL without samples.
 -- column: max_kv_usage_ratio  | Share of the KV pool held at most; NULL where never told.
@@ -12,25 +12,11 @@
 -- column: step_s              | Usual time from one sample to the next; 10 where there are none.
 -- column: untold_tokens_per_s | Of a log whose only line finds the engine idle: what its rates say was generated before, in a time of which nothing is known.
 -- check:  first_at <= last_at | Windows.
-with ends as (
-    select named.engine, max(events.happened_at) as ended_at
-    from (select engine, unnest(names_of_engine(engine)) as said_of from core.engines) as named
-    inner join staging.engine_events as events on events.engine = named.said_of
-    where events.event in ('engine_shutdown', 'engine_dead', 'engine_failure')
-    group by named.engine
-),
-
-loads as (
+with loads as (
     select
         engines.engine,
         coalesce(min(states.sampled_at), engines.first_seen_at) as first_at,
-        coalesce(
-            least(
-                max(plus_seconds(states.sampled_at, states.scrape_s)),
-                case when any_value(ends.ended_at) >= engines.last_seen_at then any_value(ends.ended_at) end
-            ),
-            engines.last_seen_at
-        ) as last_at,
+        coalesce(max(plus_seconds(states.sampled_at, states.scrape_s)), engines.last_seen_at) as last_at,
         count(states.sampled_at) filter (where states.running is not null or states.waiting is not null) as samples,
         any_value(states.origin) as origin,
         max(states.kv_usage_ratio) as max_kv_usage_ratio,
@@ -39,7 +25,6 @@ loads as (
         coalesce(median(states.scrape_s), 10) as step_s,
     from core.engines
     left join core.engine_states as states using (engine)
-    left join ends using (engine)
     group by engines.engine, engines.first_seen_at, engines.last_seen_at
 ),
 

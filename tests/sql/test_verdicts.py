@@ -139,8 +139,11 @@ def test_that_nobody_was_interrupted_is_said_where_preemptions_are_counted(sql, 
 
 
 @pytest.mark.parametrize(("second", "end"), [("01:04", "12:01:04"), ("00:30", "12:01:10"), ("01:20", "12:01:10")])
-def test_a_last_sample_stands_for_the_time_to_the_next_unless_the_engine_ended_before(sql, second, end):
+def test_a_last_sample_stands_for_the_time_to_the_next_unless_the_engine_ended_before(second, end):
+    sql = Sql(is_made=(STEPS | {"core.engine_states"}).__contains__)
     sql.given("core.engines", "engine  engine_kind  engine_generation  last_seen_at\n0  vllm  v1  12:01:00")
+    lines = [f"0  12:{number // 6:02}:{number % 6}0  3  0" for number in range(7)]
+    sql.given("staging.engine_samples", "\n".join(["engine  sampled_at  running  waiting", *lines]))
     sql.given("staging.engine_events", f"engine  happened_at  event\n*  12:{second}  engine_shutdown")
     assert (
         sql.rows("advice.verdicts")
