@@ -111,11 +111,10 @@ wasted as (
         run,
         engine,
         sum(gpu_seconds_low) as wasted_gpu_seconds_low,
-        case when count(coalesce(gpu_seconds_best, gpu_seconds_high)) = count(gpu_seconds_best) then sum(gpu_seconds_best) end
-            as wasted_gpu_seconds_best,
+        sum_where_each_is_told(gpu_seconds_best, gpu_seconds_high) as wasted_gpu_seconds_best,
         case when count(*) = count(gpu_seconds_high) then sum(gpu_seconds_high) end as wasted_gpu_seconds_high,
         sum(cost_low) as wasted_cost_low,
-        sum(cost_best) as wasted_cost_best,
+        sum_where_each_is_told(cost_best, cost_high) as wasted_cost_best,
         case when count(*) = count(cost_high) then sum(cost_high) end as wasted_cost_high,
     from days.waste
     where kind in ('preemption_recompute', 'prefix_refill')

@@ -20,7 +20,7 @@
 -- column: wasted_gpu_seconds_low  | Least GPU time wasted on recomputation and refill together, summed.
 -- column: wasted_gpu_seconds_best | Expected; NULL where of one of them only a bound is known.
 -- column: wasted_gpu_seconds_high | Most; NULL where one of them has no bound.
--- column: wasted_cost_best        | Expected cost of it in USD; NULL without a price.
+-- column: wasted_cost_best        | Expected cost of it in USD; NULL without a price, or where of one of them only a bound is known.
 -- column: queue_seconds           | Seconds with a queue, summed.
 -- column: generation_tokens       | Tokens generated.
 -- check:  engines_under_pressure + engines_not_told <= engines | Parts of a whole.
@@ -49,11 +49,11 @@ select
     sum(recomputed_tokens_best) as recomputed_tokens_best,
     case when count(recomputed_tokens_best) = count(recomputed_tokens_high) then sum(recomputed_tokens_high) end as recomputed_tokens_high,
     sum(wasted_gpu_seconds_low) as wasted_gpu_seconds_low,
-    case when engines_known = count(wasted_gpu_seconds_best) then sum(wasted_gpu_seconds_best) end as wasted_gpu_seconds_best,
+    sum_where_each_is_told(wasted_gpu_seconds_best, wasted_gpu_seconds_high) as wasted_gpu_seconds_best,
     case
         when bool_and(wasted_gpu_seconds_best is null or wasted_gpu_seconds_high is not null) then sum(wasted_gpu_seconds_high)
     end as wasted_gpu_seconds_high,
-    sum(wasted_cost_best) as wasted_cost_best,
+    sum_where_each_is_told(wasted_cost_best, wasted_cost_high) as wasted_cost_best,
     sum(queue_seconds) as queue_seconds,
     sum(generation_tokens) as generation_tokens,
 from members

@@ -16,3 +16,7 @@ create or replace macro differs(mean, error, other_mean, other_error) as
 
 -- Whether so many samples say what was so on average, and at most: fewer may all have missed it.
 create or replace macro are_enough_samples(samples) as coalesce(samples >= 5, false);
+
+-- Sum of the best estimates, NULL where of one of them only the most is known: that of the others would be told for all.
+create or replace macro sum_where_each_is_told(best, most) as
+    case when count(coalesce(best, most)) = count(best) then sum(best) end;
