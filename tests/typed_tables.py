@@ -123,8 +123,7 @@ class Sql:
     def _make(self, table: str) -> None:
         """Make a table of what is there, and whatever it reads that is not."""
         for read in models()[table].reads:
-            if read not in self._there:
-                self._let_there_be(read)
+            self._let_there_be(read)
         make(models()[table], given(), self.run)
         self._there.add(table)
         if rows_in(given(), table) or of_nothing(table).has_rows:
@@ -132,10 +131,11 @@ class Sql:
 
     def _let_there_be(self, table: str) -> None:
         """Make a table that another reads; one that is not made, or of nothing but what others are of nothing, is so itself."""
+        if table in self._there:
+            return
         if not table.startswith("raw.") and self._is_made(table):
             for read in models()[table].reads:
-                if read not in self._there:
-                    self._let_there_be(read)
+                self._let_there_be(read)
             if self.run != RUN or self._filled.intersection(models()[table].reads):
                 self._make(table)
                 return

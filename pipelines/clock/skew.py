@@ -22,7 +22,7 @@ from pipelines.clock.stamps import Reading, absolute
 
 SAME_CLOCK_S = 60.0  # two hosts' clocks closer than this are said to be one, within the error that is told
 WITHIN_S = 3900.0  # as far as a load is looked for: an hour, which a zone may be wrong by, and what clocks are off besides
-DAY_S = 26 * 3600.0  # requests tell a zone that is wrong, too; beyond it is of another day
+ZONES_APART_S = 26 * 3600.0  # as far as requests are believed: what is off by more is of another day
 STEADY_S = 2.0  # what the distances of a request's two stamps may differ by among requests: flooring, and the way to the log
 LOAD = ("running", "waiting", "kv_usage_ratio")
 FEWEST_CHANGES = 6  # lines that say another load than the one before
@@ -61,7 +61,7 @@ def by_requests(seen: pl.DataFrame, reading: Reading | None) -> float | None:
     if not isinstance(middle, float):
         return None
     is_steady = (apart - middle).abs().median() <= STEADY_S  # type: ignore[operator]
-    return middle if is_steady and abs(middle) <= DAY_S else None
+    return middle if is_steady and abs(middle) <= ZONES_APART_S else None
 
 
 def by_load(log: str, reading: Reading | None, curves: pl.DataFrame) -> float | None:
