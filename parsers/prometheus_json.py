@@ -35,16 +35,27 @@ def parse(source: Source, sink: Sink) -> Account:
     text, fault = read_text(source)
     account = Account(error=fault)
     samples = Samples(source.name, sink)
+    computed = 0
     try:
         for series in _series(text, source.name):
             account.lines += 1
+            computed += _is_computed(series)
             _read_series(series, samples, account)
     except BrokenJsonError as broken:
         account.error = fault or f"{source.name}: {broken}"
         if account.lines == 0:
             raise InputError(account.error) from broken
     samples.flush()
+    if computed == account.lines > 0 and account.error is None:
+        what = "what a query computed (rate(), sum(), a quantile), which no longer says of which metric"
+        account.error = f"{source.name}: {what}; fetch the metrics themselves, as {{__name__=~\"vllm:.*\"}} does"
     return account
+
+
+def _is_computed(series: object) -> bool:
+    """Whether it is a series without a name, as the result of an expression is."""
+    metric = series.get("metric") if isinstance(series, dict) else None
+    return isinstance(metric, dict) and "__name__" not in metric
 
 
 def _series(text: str, name: str) -> Iterator[object]:

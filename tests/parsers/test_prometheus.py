@@ -299,6 +299,12 @@ def test_expressions_histograms_and_other_names_are_ignored_and_broken_series_co
     assert (answer.account.ignored, answer.account.not_understood, answer.account.first_not_understood) == (3, 1, 4)
 
 
+def test_an_answer_that_is_all_computed_says_what_to_fetch_instead():
+    computed = {"metric": {"instance": "a:8000"}, "values": [[NOON, "0.5"]]}
+    assert "fetch the metrics themselves" in read(JSON, json.dumps(matrix(computed, computed))).account.error
+    assert read(JSON, json.dumps(matrix(computed, WAITING))).account.error is None
+
+
 def test_the_server_s_own_error_is_passed_on():
     text = '{"status":"error","errorType":"bad_data","error":"exceeded maximum resolution of 11,000 points"}'
     assert JSON.detect(text.encode()) > 0.5
