@@ -48,7 +48,7 @@ def parse(source: Source, sink: Sink) -> Account:
     samples.flush()
     if computed == account.lines > 0 and account.error is None:
         what = "what a query computed (rate(), sum(), a quantile), which no longer says of which metric"
-        account.error = f"{source.name}: {what}; fetch the metrics themselves, as {{__name__=~\"vllm:.*\"}} does"
+        account.error = f'{source.name}: {what}; fetch the metrics themselves, as {{__name__=~"vllm:.*"}} does'
     return account
 
 

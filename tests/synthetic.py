@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import duckdb
 
@@ -34,14 +36,24 @@ def analysis(
     """Make `analysis.duckdb` in the folder and return its path. `afterwards` is SQL that takes things away again."""
     folder.mkdir(parents=True, exist_ok=True)
     database = folder / "analysis.duckdb"
-    values = {"run": run, "engines": list(engines), "model": model, "file": file, "hostile": hostile}
-    with duckdb.connect(str(database)) as con:
-        con.execute("set timezone = 'UTC'")
-        for statement in filter(str.strip, SQL.split(";\n")):
-            con.execute(statement, {name: value for name, value in values.items() if f"${name}" in statement})
-        if afterwards:
+    database.write_bytes(_made(run=run, engines=engines, model=model, file=file, hostile=hostile))
+    if afterwards:
+        with duckdb.connect(str(database)) as con:
+            con.execute("set timezone = 'UTC'")
             con.execute(afterwards)
     return database
+
+
+@cache
+def _made(**values: str | tuple[str, ...]) -> bytes:
+    """The database before anything is taken away: most tests want the same one, and making it takes as long as they do."""
+    with TemporaryDirectory() as folder:
+        database = Path(folder, "analysis.duckdb")
+        with duckdb.connect(str(database)) as con:
+            con.execute("set timezone = 'UTC'")
+            for statement in filter(str.strip, SQL.split(";\n")):
+                con.execute(statement, {name: value for name, value in values.items() if f"${name}" in statement})
+        return database.read_bytes()
 
 
 def everything_hostile(folder: Path) -> Path:
