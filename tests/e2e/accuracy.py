@@ -13,7 +13,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.lake import Lake
 from tests.e2e.test_waste_truth import INPUTS, THINNED, TRUTH, evidence, told, truth
 
 README = Path(__file__).parents[2] / "README.md"
@@ -55,8 +54,7 @@ def measures() -> list[Measure]:
     for run in sorted(path.name for path in TRUTH.iterdir()):
         for level in INPUTS:
             with tempfile.TemporaryDirectory() as folder:
-                at = Path(folder)
-                _, waste = told(evidence(run, level, THINNED["every scrape"], at / "run"), Lake.of(at / "lake", run=run))
+                _, waste = told(evidence(run, level, THINNED["every scrape"], Path(folder, "run")))
             found.append(Measure(waste["method"], truth(run)[1], waste["tokens_low"], waste["tokens_best"], waste["tokens_high"]))
     return found
 

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.lake import Lake
 from pipelines.replay import requests
 from pipelines.replay.requests import MODEL_ERROR, Estimate
-from tests.e2e.test_waste_truth import PREEMPTING, THINNED, evidence, made, truth
+from tests.conftest import read_into
+from tests.e2e.test_waste_truth import PREEMPTING, THINNED, evidence, truth
+from tests.typed_tables import Sql
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "estimates.md"
 BEGIN, END = "<!-- left out: begin -->\n", "<!-- left out: end -->\n"
@@ -44,10 +45,9 @@ def needs() -> list[Need]:
         _, tokens = truth(run)
         for scrapes, keep in THINNED.items():
             with tempfile.TemporaryDirectory() as folder, _estimates_again() as again:
-                at = Path(folder)
-                given = evidence(run, "no-kv-events", keep, at / "run")
-                [table] = made(["core.recompute_replays"], given, Lake.of(at / "lake", run=run))
-                methods = [row["method"] for row in table.sort("method", descending=True).to_dicts() if row["reason"] is None]
+                given = evidence(run, "no-kv-events", keep, Path(folder, "run"))
+                rows = read_into(Sql(), given).rows("core.recompute_replays").dicts()
+                methods = sorted((row["method"] for row in rows if row["reason"] is None), reverse=True)
             for method, estimate in zip(methods, again, strict=True):  # `replay` is made first
                 best = estimate(0.0).tokens[1]
                 found.append(Need(run, method, scrapes, best / tokens - 1, _smallest(estimate, tokens)))

@@ -9,6 +9,7 @@ import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -25,7 +26,6 @@ from pipelines.intake import read
 from pipelines.lake import Lake
 from pipelines.models import Run, materialize, models
 from pipelines.resampling import interval, quantile, redraw
-from tests.e2e.test_waste_truth import made
 
 SHARED = Path(__file__).parents[3] / "shared"
 EVIDENCE = ("server.log", "prometheus.json.gz", "spans.jsonl*", "client-*.json")
@@ -50,17 +50,22 @@ def evidence(name: str, folder: Path) -> Path:
 
 @pytest.fixture
 def modelled(shared) -> Callable[[str], Lake]:
-    """The lake of a recording with the tables of its sweep."""
+    """The lake of a recording with the tables of its sweep, and what these stand on."""
+    wanted = set(OF_A_SWEEP)
+    for model in reversed(models().values()):
+        if model.name in wanted:
+            wanted.update(model.reads)
 
-    def model(name: str) -> Lake:
-        def make(folder: Path) -> Lake:
-            lake = Lake.of(folder / "lake", run=name)
-            made(OF_A_SWEEP, evidence(name, folder / name), lake)
-            return lake
+    def made(name: str, folder: Path) -> Lake:
+        lake = Lake.of(folder / "lake", run=name)
+        read([evidence(name, folder / name)], lake)
+        with connect() as con:
+            for model in models().values():
+                if model.name in wanted:
+                    materialize(model, lake=lake, con=con, run=Run(name))
+        return lake
 
-        return shared.once(f"sweep-{name}", make)
-
-    return model
+    return lambda name: shared.once(f"sweep-{name}", partial(made, name))
 
 
 @pytest.fixture

@@ -9,17 +9,13 @@ import gzip
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
-import polars as pl
 import pytest
 
-from parsers.columns import TABLES
-from pipelines.duck import connect
-from pipelines.intake import read
-from pipelines.lake import Lake
-from pipelines.models import Run, make, models, set_variables, view
+from tests.conftest import read_into
+from tests.typed_tables import Sql
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"
 PREEMPTING = ("ab-before", "iteration-lines", "preempt", "restart")
@@ -64,33 +60,11 @@ def evidence(run: str, level: str, keep: Callable[[int], bool], folder: Path) ->
     return folder
 
 
-def made(tables: Iterable[str], folder: Path, lake: Lake) -> list[pl.DataFrame]:
-    """Tables of a recording: only what they stand on is made beside them."""
-    read([folder], lake)
-    needed: list[str] = []
-
-    def need(name: str) -> None:
-        for each in models()[name].reads:
-            if not each.startswith("raw.") and each not in needed:
-                need(each)
-        needed.append(name)
-
-    for table in tables:
-        need(table)
-    with connect() as con:
-        set_variables(con, Run(folder.name))
-        for table in TABLES:
-            view(f"raw.{table}", lake=lake, con=con)
-        for name in dict.fromkeys(needed):
-            make(models()[name], lake=lake, con=con, run=Run(folder.name))
-            view(name, lake=lake, con=con)
-    return [pl.read_parquet(lake.path(table)) for table in tables]
-
-
-def told(folder: Path, lake: Lake) -> tuple[dict, dict]:
+def told(folder: Path) -> tuple[dict, dict]:
     """The rows of preemptions and of recompute waste."""
-    preemptions, waste = made(("marts.preemptions", "marts.waste"), folder, lake)
-    return preemptions.to_dicts()[0], waste.filter(pl.col("kind") == "preemption_recompute").to_dicts()[0]
+    sql = read_into(Sql(), folder)
+    [waste] = [row for row in sql.rows("marts.waste").dicts() if row["kind"] == "preemption_recompute"]
+    return sql.rows("marts.preemptions").dicts()[0], waste
 
 
 @pytest.mark.parametrize("scrapes", ["every 15th", "two thirds"])
@@ -98,6 +72,6 @@ def told(folder: Path, lake: Lake) -> tuple[dict, dict]:
 @pytest.mark.parametrize("run", PREEMPTING)
 def test_the_ranges_hold_the_truth_with_few_scrapes(run, level, scrapes, tmp_path):
     count, tokens = truth(run)
-    preemptions, waste = told(evidence(run, level, THINNED[scrapes], tmp_path / "run"), Lake.of(tmp_path / "lake", run=run))
+    preemptions, waste = told(evidence(run, level, THINNED[scrapes], tmp_path / "run"))
     assert preemptions["count_low"] <= count <= preemptions["count_high"]
     assert waste["tokens_low"] <= tokens <= waste["tokens_high"]
