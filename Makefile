@@ -9,6 +9,8 @@ PIP := $(BIN)/python -m pip $(PIP_QUIET)
 DEMO := sample_traces/vllm-0.32-preemption
 PORT ?= 3000
 
+unexport PYTHONDONTWRITEBYTECODE  # else each of the hundreds of processes that the tests start compiles everything anew
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test drills oldest check format dev lock schema images test-tools clean
 
@@ -28,7 +30,7 @@ demo: $(VENV)/.runtime
 	@$(BIN)/kvpressure analyze $(DEMO) --out out/demo
 
 test: $(VENV)/.dev test-tools
-	@$(BIN)/pytest -n 3 --dist worksteal  # on two cores: some wait for a server, a browser or a process
+	@$(BIN)/pytest -n 4 --dist worksteal  # on two cores: some wait for a server, a browser or a process
 
 drills: $(VENV)/.dev test-tools
 	@$(BIN)/pytest -n 2 -m drill

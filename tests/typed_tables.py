@@ -124,9 +124,9 @@ class Sql:
         """Make a table of what is there, and whatever it reads that is not."""
         for read in models()[table].reads:
             self._let_there_be(read)
-        make(models()[table], given(), self.run)
+        rows = make(models()[table], given(), self.run)
         self._there.add(table)
-        if rows_in(given(), table) or of_nothing(table).has_rows:
+        if rows or of_nothing(table).has_rows:
             self._filled.add(table)
 
     def _let_there_be(self, table: str) -> None:
@@ -176,11 +176,11 @@ class OfNothing:
 def of_nothing(table: str) -> OfNothing:
     """The table as its model makes it of no input, made once."""
     if table.startswith("raw."):
-        put(nothing(), table, schema(table.removeprefix("raw.")).empty_table())
+        rows = put(nothing(), table, schema(table.removeprefix("raw.")).empty_table())
     else:
         readable(models()[table])
-        make(models()[table], nothing(), RUN)
-    return OfNothing(nothing().sql(f"from {table} limit 0").to_arrow_table().schema, rows_in(nothing(), table) > 0)
+        rows = make(models()[table], nothing(), RUN)
+    return OfNothing(nothing().sql(f"from {table} limit 0").to_arrow_table().schema, rows > 0)
 
 
 def readable(model: Model) -> None:
@@ -189,22 +189,18 @@ def readable(model: Model) -> None:
         of_nothing(read)
 
 
-def make(model: Model, con: duckdb.DuckDBPyConnection, run: Run) -> None:
-    """Make one table in memory, of what the connection has."""
+def make(model: Model, con: duckdb.DuckDBPyConnection, run: Run) -> int:
+    """Make one table in memory, of what the connection has; its row count."""
     if model.query is None:
-        put(con, model.name, frame_of(model, con=con, run=run).to_arrow())
-    else:
-        con.execute(f"create table {model.name} as {model.query}")
+        return put(con, model.name, frame_of(model, con=con, run=run).to_arrow())
+    return con.execute(f"create table {model.name} as {model.query}").fetchall()[0][0]
 
 
-def rows_in(con: duckdb.DuckDBPyConnection, table: str) -> int:
-    return con.sql(f"select count(*) from {table}").fetchall()[0][0]
-
-
-def put(con: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+def put(con: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> int:
     con.register("_rows", rows)
     con.execute(f"create table {table} as from _rows")
     con.unregister("_rows")
+    return rows.num_rows
 
 
 def types_of(table: str) -> pa.Schema:
