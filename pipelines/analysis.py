@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -95,14 +95,22 @@ def analyze(  # noqa: PLR0913 - each by its name
     return Analysis(out, read.unread, rows)
 
 
-def build(lake: Lake, run: Run, *, database: Path | None = None, tell: Tell = lambda _: None) -> dict[str, int]:
-    """Make every table of the run from its raw tables; row count by table.
+def build(
+    lake: Lake,
+    run: Run,
+    *,
+    wanted: Sequence[Model] | None = None,
+    database: Path | None = None,
+    tell: Tell = lambda _: None,
+) -> dict[str, int]:
+    """Make every table of the run from its raw tables, or those `wanted`, with all that they read; row count by table.
 
     Where a `database` is to be made of them, each is copied there while others are made, always in the same order.
     """
     _require_comparable(lake)
     rows: dict[str, int] = {}
-    to_copy = deque(sorted(models(), key=_awaited, reverse=True))
+    to_make = {model.name: model for model in (models().values() if wanted is None else wanted)}
+    to_copy = deque(sorted(to_make, key=_awaited, reverse=True))
     with connect() as con:
         con.execute(f"set temp_directory = {literal(lake.store.folder / TEMPORARY)}")  # gone with the rest
         for layer in LAYERS:  # before there are two threads: of two that create one at a time, one fails
@@ -110,20 +118,22 @@ def build(lake: Lake, run: Run, *, database: Path | None = None, tell: Tell = la
         for table in TABLES:
             view(f"raw.{table}", lake=lake, con=con)
         with publish.Database(beside(con), database, lake) if database else nullcontext() as copies:
-            for name, count in _made_side_by_side(con, lake, run, tell):
+            for name, count in _made_side_by_side(con, to_make, lake, run, tell):
                 rows[name] = count
                 while copies and to_copy and to_copy[0] in rows:
-                    copies.take(models()[to_copy.popleft()])
-    return {name: rows[name] for name in models()}
+                    copies.take(to_make[to_copy.popleft()])
+    return {name: rows[name] for name in to_make}
 
 
-def _made_side_by_side(con: duckdb.DuckDBPyConnection, lake: Lake, run: Run, tell: Tell) -> Iterator[tuple[str, int]]:
+def _made_side_by_side(
+    con: duckdb.DuckDBPyConnection, to_make: Mapping[str, Model], lake: Lake, run: Run, tell: Tell
+) -> Iterator[tuple[str, int]]:
     """Each table's name and row count, as soon as it is made.
 
     AT_ONCE of them are made at a time, each as soon as all it reads is there, first those that most wait for, each by one thread:
     the bytes are the same whichever is ready first.
     """
-    order = TopologicalSorter({model.name: set(model.reads) & models().keys() for model in models().values()})
+    order = TopologicalSorter({name: set(model.reads) & to_make.keys() for name, model in to_make.items()})
     order.prepare()
     idle = [beside(con) for _ in range(AT_ONCE)]
     for each in idle:
@@ -133,7 +143,7 @@ def _made_side_by_side(con: duckdb.DuckDBPyConnection, lake: Lake, run: Run, tel
         try:
             while ready or making:
                 while ready and idle:
-                    model, own = models()[max(ready, key=_awaited)], idle.pop()
+                    model, own = to_make[max(ready, key=_awaited)], idle.pop()
                     ready.remove(model.name)
                     tell(f"computing {model.name}")
                     making[pool.submit(_make, model, lake=lake, con=own, run=run)] = model, own

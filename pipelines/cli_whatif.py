@@ -23,7 +23,7 @@ from pipelines.charts.language import count
 from pipelines.duck import connect
 from pipelines.intake import read
 from pipelines.lake import Lake
-from pipelines.models import Run, view
+from pipelines.models import Run, leading_to, view
 from pipelines.nearest import meant
 from pipelines.replay import recorded
 from pipelines.replay.engines import COUNTED, LEVERS
@@ -47,6 +47,8 @@ from pipelines.texttable import aligned, printable
 Tell = Callable[[str], object]
 COLUMNS = 80
 A_RUN = Run("run")
+STEPS = "staging.iteration_steps"
+WANTED = (*recorded.READS, STEPS, "core.engine_setups", "advice.verdicts")  # the main verdict says which part is replayed
 SWEPT_FIGURES = ("preemptions", "duration_s", "output_tokens_per_s", "ttft_p50_ms", "itl_p99_ms")
 
 
@@ -168,7 +170,7 @@ def _analyzed(paths: Sequence[Path], run: Run, folder: Path, tell: Tell) -> tupl
     """The inputs, analyzed: lake and database."""
     lake = Lake.of(folder / "lake", run=run.name)
     read(paths, lake, tell=tell).require_any()
-    build(lake, run, database=folder / publish.DATABASE, tell=tell)
+    build(lake, run, wanted=leading_to(WANTED), database=folder / publish.DATABASE, tell=tell)
     return lake, folder / publish.DATABASE
 
 
@@ -222,10 +224,10 @@ def _sent(con: duckdb.DuckDBPyConnection) -> list[datetime]:
 def _steps(lake: Lake) -> pl.DataFrame:
     """Iteration lines as steps; only inputs have them, an analysis keeps what follows from them."""
     with connect() as con:
-        view("staging.iteration_steps", lake=lake, con=con)
-        return con.sql("""
+        view(STEPS, lake=lake, con=con)
+        return con.sql(f"""
             select context_tokens as prompt_tokens, generation_tokens as generated_tokens, elapsed_ms / 1000 as seconds
-            from staging.iteration_steps
+            from {STEPS}
             where elapsed_ms > 0 and context_tokens + generation_tokens > 0
             order by stepped_at, iteration
         """).pl()

@@ -277,12 +277,18 @@ def _waste(result: Result) -> Iterator[Block]:
 
 def _victims(result: Result, *, is_named: bool) -> Iterator[Block]:
     """Preemptions and who lost most to them, pauses by cause, and time in the queue by cause."""
-    for low, best, high in result.ask(
-        "select sum(count_low), sum(count_best), sum(count_high) from preemptions having sum(count_high) > 0", "preemptions"
+    for low, best, high, told_by in result.ask(
+        """
+        select sum(count_low), sum(count_best), sum(count_high), string_agg(distinct told_by, '; ' order by told_by)
+        from preemptions
+        having sum(count_high) > 0
+        """,
+        "preemptions",
     ):
         spread = between(low, high)
         told = f"{count(best)}{f' ({spread})' if spread else ''}" if best is not None else spread or count(high)
-        yield Block(1, _wrap(f"Preemptions: {told}.", indent="    ", first="  "))
+        why = f" Told by {told_by}." if spread else ""
+        yield Block(1, _wrap(f"Preemptions: {told}.{why}", indent="    ", first="  "))
     hit = result.ask(VICTIMS, "victims") if is_named else []
     if hit:
         told = ", ".join(f"{name}{f' ({duration(seconds)})' if seconds else ''}" for name, seconds in hit)

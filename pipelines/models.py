@@ -157,6 +157,15 @@ def models() -> dict[str, Model]:
     return {name: by_name[name] for name in order.static_order()}
 
 
+def leading_to(tables: Iterable[str]) -> list[Model]:
+    """The models of these tables and of all that they are made of, each after what it reads."""
+    wanted = set(tables)
+    for model in reversed(models().values()):
+        if model.name in wanted:
+            wanted.update(model.reads)
+    return [model for model in models().values() if model.name in wanted]
+
+
 def materialize(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run: Run) -> int:
     """Make one table of one run from the tables it reads, and return its row count. `con` gains views of what was read."""
     for read in model.reads:

@@ -30,6 +30,15 @@ def settled(drop: Path, *, now: float, quiet_s: float = QUIET_S) -> Iterator[tup
             yield folder.name, f"{len(changes)}-{sum(size for _, size in changes)}-{latest:.0f}"
 
 
+def never_runs(drop: Path) -> Iterator[str]:
+    """What lies under `drop` and will not become a run, and what to do about it."""
+    for path in sorted(drop.glob("*")) if drop.is_dir() else ():
+        if path.is_file() and not path.name.startswith("."):
+            yield f"{path.name} lies loose, and a run is a folder: put it into one"
+        elif path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
+            yield f"{path.name} cannot be opened: check its permissions"
+
+
 def drop_sensor(job_name: str) -> dg.SensorDefinition:
     """The sensor that starts the job for each folder that has settled; again where its content has changed since."""
 
@@ -40,10 +49,14 @@ def drop_sensor(job_name: str) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Turns a new folder under the drop directory into a partition and analyzes it.",
     )
-    def sensor(workspace: Workspace) -> dg.SensorResult | dg.SkipReason:
-        found = list(settled(Path(workspace.drop), now=time.time()))
+    def sensor(context: dg.SensorEvaluationContext, workspace: Workspace) -> dg.SensorResult | dg.SkipReason:
+        drop = Path(workspace.drop)
+        found, never = list(settled(drop, now=time.time())), list(never_runs(drop))
+        for each in never:
+            context.log.warning(each)
         if not found:
-            return dg.SkipReason(f"no folder under {workspace.drop} has been left alone for {QUIET_S:.0f} s")
+            none = f"no folder under {drop} has been left alone for {QUIET_S:.0f} s"
+            return dg.SkipReason("; ".join([none, *never]))
         return dg.SensorResult(
             run_requests=[dg.RunRequest(run_key=f"{name}:{mark}", partition_key=name) for name, mark in found],
             dynamic_partitions_requests=[RUNS.build_add_request([name for name, _ in found])],

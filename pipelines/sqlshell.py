@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from duckdb import StatementType
 
+from parsers.columns import TABLES
 from parsers.source import InputError
 from pipelines.duck import MEMORY_LIMIT, literal
 from pipelines.models import LAYERS
@@ -54,7 +55,7 @@ class QueryError(Exception):
 
 
 def open_read_only(place: Path | str) -> duckdb.DuckDBPyConnection:
-    """A locked-down connection on an analysis folder (or its database file) or a lake, also in an object store.
+    """A locked-down connection on an analysis folder (or its database file), on what `parse` wrote, or on a lake anywhere.
 
     InputError where it is none of them.
     """
@@ -69,6 +70,12 @@ def open_read_only(place: Path | str) -> duckdb.DuckDBPyConnection:
     if any((folder / layer).is_dir() for layer in LAYERS):
         con = _connect(None)
         _add_views(con, folder)
+        return _locked(con, f"{folder.resolve()}/")
+    if (folder / "sources.parquet").is_file():
+        con = _connect(None)
+        for file in (folder / f"{table}.parquet" for table in TABLES):
+            if file.is_file():
+                con.execute(f"create view {file.stem} as from read_parquet({literal(file.resolve())})")
         return _locked(con, f"{folder.resolve()}/")
     raise InputError(f"{folder}: no {DATABASE} and no lake there; run `kvpressure analyze PATH --out {folder}` first")
 

@@ -87,7 +87,8 @@ select
         ceil(others.preemptions_high)
     ) + if(counted.preemptions is null, 0, coalesce(aborted.requests, 0)) as count_high,
     if(counted.preemptions is null, others.method, counted.method) as method,
-    told_by(if(counted.preemptions is null, others.method, counted.method)) as told_by,
+    told_by(if(counted.preemptions is null, others.method, counted.method))
+    || if(round(expected.preemptions_best) > counted.preemptions, ', and a replay of what its last scrape left unfinished', '') as told_by,
 from core.engines
 left join counted using (engine)
 left join expected on expected.engine = engines.engine and counted.preemptions is not null

@@ -24,7 +24,7 @@ from pipelines.compare_words import headline
 from pipelines.duck import connect
 from pipelines.intake import read
 from pipelines.lake import Lake
-from pipelines.models import Run, materialize, models
+from pipelines.models import Run, leading_to, materialize, models
 from pipelines.resampling import interval, quantile, redraw
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -51,18 +51,13 @@ def evidence(name: str, folder: Path) -> Path:
 @pytest.fixture
 def modelled(shared) -> Callable[[str], Lake]:
     """The lake of a recording with the tables of its sweep, and what these stand on."""
-    wanted = set(OF_A_SWEEP)
-    for model in reversed(models().values()):
-        if model.name in wanted:
-            wanted.update(model.reads)
 
     def made(name: str, folder: Path) -> Lake:
         lake = Lake.of(folder / "lake", run=name)
         read([evidence(name, folder / name)], lake)
         with connect() as con:
-            for model in models().values():
-                if model.name in wanted:
-                    materialize(model, lake=lake, con=con, run=Run(name))
+            for model in leading_to(OF_A_SWEEP):
+                materialize(model, lake=lake, con=con, run=Run(name))
         return lake
 
     return lambda name: shared.once(f"sweep-{name}", partial(made, name))

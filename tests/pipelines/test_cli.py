@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import duckdb
@@ -208,7 +209,10 @@ sys.exit(pipelines.cli.main(["analyze", {str(RECORDING)!r}, "--out", {str(tmp_pa
 @pytest.fixture
 def result(shared) -> Path:
     def make(out: Path) -> Path:
-        assert cli.main(["analyze", str(SMALL), "--out", str(out), "--name", "a run", "--gpu-cost", "2.5", "--no-report"]) == 0
+        with redirect_stdout(io.StringIO()):  # whose test asks for it first has what it prints itself alone
+            assert (
+                cli.main(["analyze", str(SMALL), "--out", str(out), "--name", "a run", "--gpu-cost", "2.5", "--no-report"]) == 0
+            )
         return out
 
     return shared.once("result", make)
@@ -293,6 +297,13 @@ def test_parse_accounts_for_every_line_of_every_file(capsys, tmp_path):
     for row in rows:
         assert row["lines"] == row["lines_used"] + row["lines_ignored"] + row["lines_not_understood"]
         assert row["source"] in out
+
+
+def test_what_parse_wrote_answers_sql(capsys, tmp_path):
+    run(capsys, "parse", RECORDING / "spans.jsonl.gz", "--out", tmp_path)
+    status, out, _ = run(capsys, "sql", tmp_path, "select source, lines_used > 0 as is_used from sources", "--format", "csv")
+    assert (status, out.split()) == (0, ["source,is_used", "spans.jsonl,true"])
+    assert run(capsys, "sql", tmp_path, "select count(*) from spans")[0] == 0
 
 
 def test_parse_leaves_no_table_of_an_earlier_call(capsys, tmp_path):

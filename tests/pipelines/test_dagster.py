@@ -17,7 +17,7 @@ from pipelines.build import build_defs
 from pipelines.lineage import column_lineage
 from pipelines.models import Run, models
 from pipelines.resources import Workspace
-from pipelines.sensors import settled
+from pipelines.sensors import never_runs, settled
 from tests.conftest import PROJECT
 
 RUN = "vllm-0.32-queue-kv-capacity"
@@ -139,6 +139,17 @@ def test_a_folder_that_still_changes_is_not_a_run_yet(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
     assert [name for name, _ in settled(tmp_path, now=1_000_000.0, quiet_s=10)] == ["done"]
+
+
+def test_what_will_never_be_a_run_is_told_with_what_to_do(tmp_path, monkeypatch):
+    drop(tmp_path, "closed", age_s=60)
+    drop(tmp_path, "done", age_s=60)
+    (tmp_path / "server.log").write_text("x")
+    monkeypatch.setattr(os, "access", lambda path, _: path.name != "closed")  # the tests may be root's, who may open anything
+    assert list(never_runs(tmp_path)) == [
+        "closed cannot be opened: check its permissions",
+        "server.log lies loose, and a run is a folder: put it into one",
+    ]
 
 
 def test_the_sensor_makes_a_partition_and_a_run_of_a_new_folder_and_again_when_it_changes(tmp_path):
