@@ -102,6 +102,7 @@ def test_a_threshold_passed_is_a_check_that_fails_and_warns_for_its_group_alone(
     assert {each.severity for each in night.unmet()} == {dg.AssetCheckSeverity.WARN}
 
 
+@pytest.mark.usefixtures("unmodelled")
 def test_accounts_that_do_not_add_up_stop_the_night_before_the_fleet(tmp_path, monkeypatch):
     config = configured(tmp_path)
     scrapes(tmp_path / f"chat/{DAY}/metrics.json", at(f"{DAY} 10:00"), 20)
@@ -141,6 +142,7 @@ def test_a_night_without_any_file_fails_where_the_fleet_would_be_made(tmp_path):
 # late files
 
 
+@pytest.mark.usefixtures("unmodelled")
 def test_late_files_bring_back_their_day_once_it_is_over_and_yesterday_only_after_the_night(tmp_path):
     config, now = configured(tmp_path), at("2026-11-28 00:10")
     assert list(stale(config, now)) == []
