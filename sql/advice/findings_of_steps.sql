@@ -82,7 +82,7 @@ cold as (
     where verdict = 'cold_start'
 ),
 
-totals as (
+counted as (
     select
         engine,
         sum(delta) filter (where signal = 'ttft_s_count') as first_tokens,
@@ -90,6 +90,20 @@ totals as (
     from core.counter_intervals
     where signal in ('ttft_s_count', 'itl_s_sum')
     group by engine
+),
+
+recorded as (
+    select engine, count(first_token_at) as first_tokens, sum(decode_s) as decode_s from core.requests group by engine
+),
+
+-- clients see pauses also of an engine that nobody scraped: then their own requests are all there are
+totals as (
+    select
+        engine,
+        coalesce(counted.first_tokens, recorded.first_tokens) as first_tokens,
+        coalesce(counted.decode_s, recorded.decode_s) as decode_s,
+    from counted
+    full join recorded using (engine)
 ),
 
 halted as (

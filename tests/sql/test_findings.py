@@ -510,7 +510,9 @@ def test_a_pause_is_felt_by_what_it_adds_to_all_of_the_run_s_requests(sql):
     assert (row["severity"], row["confidence"]) == (31.6, 0.8)
     assert finding(sql, "engine_pause", weight=160, peak_weight=2)["severity"] == 100
     sql.given("core.counter_intervals", counted)
-    assert finding(sql, "engine_pause", weight=1, peak_weight=1)["severity"] == 63.2
+    requests = [f"{i}  0  12:00:01  4" for i in range(10)]
+    sql.given("core.requests", "\n".join(["request_key  engine  first_token_at  decode_s", *requests]))
+    assert finding(sql, "engine_pause", weight=10, peak_weight=2)["severity"] == 31.6, "where no metrics tell, of the clients' requests"
 
 
 def test_what_a_tier_gives_back_is_a_remark_for_moving_is_no_computing(sql):
