@@ -1,10 +1,11 @@
 -- The load of each engine at each instant it was observed: from its metrics where they were recorded, else from its log.
 --
--- SGLang's gauges only repeat its last batch line, late: its log goes before them. A hybrid model has several pools; the fullest
--- of them is the one that binds. A usage that reads 0 throughout although requests run was never measured, and is NULL.
+-- Where the metrics stop, have a hole or begin late, the log tells what lies there; metrics that never say how many ran or waited leave all
+-- of it to the log. SGLang's gauges only repeat its last batch line, late: its log goes before them. A hybrid model has several pools; the
+-- fullest of them is the one that binds. A usage that reads 0 throughout although requests run was never measured, and is NULL.
 --
--- A sample stands for the time to the next one, at most three usual steps (a longer silence is a hole, not a state), and not beyond the
--- end of its engine, or the start of the next, where a log has it; a lone one is an instant, and stands for no time.
+-- A sample stands for the time to the next one, at most three usual steps of its origin (a longer silence is a hole, not a state), and not
+-- beyond the end of its engine, or the start of the next, where a log has it; a lone one is an instant, and stands for no time.
 --
 -- grain: engine, sampled_at
 -- column: engine         | Engine observed.
@@ -21,6 +22,16 @@ with logged as (
     select engine from staging.engine_samples where running is not null and sampled_at is not null group by engine
 ),
 
+-- of whose load only the log speaks
+loadless as (
+    select metric_samples.engine
+    from staging.metric_samples
+    inner join signals() as signals using (name)
+    where signals.kind = 'gauge' and metric_samples.engine in (select engine from logged)
+    group by metric_samples.engine
+    having coalesce(bool_and(signals.signal not in ('running', 'waiting') or metric_samples.name like 'sglang:%'), true)
+),
+
 gauges as (
     select
         metric_samples.engine,
@@ -32,7 +43,7 @@ gauges as (
     inner join signals() as signals using (name)
     where signals.kind = 'gauge'
         and within_window(metric_samples.sampled_at)
-        and not (metric_samples.name like 'sglang:%' and metric_samples.engine in (select engine from logged))
+        and metric_samples.engine not in (select engine from loadless)
     group by all
 ),
 
@@ -72,14 +83,31 @@ from_log as (
         max(kv_used_tokens) as kv_used_tokens,
         'log' as origin,
     from staging.engine_samples
-    where running is not null and sampled_at is not null and engine not in (select engine from from_metrics)
+    where running is not null and sampled_at is not null
     group by engine, sampled_at
+),
+
+scraped as (
+    select engine, median(seconds_between(before_at, sampled_at)) as step_s
+    from (select engine, sampled_at, lag(sampled_at) over (partition by engine order by sampled_at) as before_at from from_metrics)
+    group by engine
+),
+
+-- of the log what lies further from every scrape than a scrape speaks for
+in_holes as (
+    select from_log.*
+    from from_log
+    left join scraped using (engine)
+    asof left join from_metrics as before on before.engine = from_log.engine and before.sampled_at <= from_log.sampled_at
+    asof left join from_metrics as after on after.engine = from_log.engine and after.sampled_at >= from_log.sampled_at
+    where coalesce(seconds_between(before.sampled_at, from_log.sampled_at) > 3 * coalesce(scraped.step_s, 0), before.sampled_at is null)
+        and coalesce(seconds_between(from_log.sampled_at, after.sampled_at) > 3 * coalesce(scraped.step_s, 0), after.sampled_at is null)
 ),
 
 observed as (
     from from_metrics
     union all by name
-    from from_log
+    from in_holes
 ),
 
 blind as (
@@ -107,7 +135,7 @@ stepped as (
 ),
 
 usual as (
-    select engine, median(step_s) as step_s from stepped group by engine
+    select engine, origin, median(step_s) as step_s from stepped group by engine, origin
 )
 
 select
@@ -122,6 +150,6 @@ select
     -- the last one for a usual step: least() passes over a NULL
     coalesce(least(if(stepped.step_s is null, usual.step_s, least(stepped.step_s, 3 * usual.step_s)), stepped.left_s), 0) as scrape_s,
 from stepped
-left join usual using (engine)
+left join usual using (engine, origin)
 left join blind using (engine)
 order by engine, sampled_at

@@ -49,6 +49,14 @@ expected as (
     where kind = 'preemption_recompute'
         and method in ('kv_events', 'replay', 'preemption_counter')
         and not is_partial
+        -- what an engine has counted when it is idle is all there is
+        and engine not in (
+            select engine
+            from core.engine_states
+            where origin = 'metrics'
+            group by engine
+            having arg_max(running + waiting, sampled_at) = 0
+        )
         -- counted to the end of the time asked for: a replay goes on beyond it
         and engine not in (select seen.engine from core.seen_loads as seen where seen.last_at >= getvariable('until')::timestamptz)
     group by engine

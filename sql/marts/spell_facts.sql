@@ -69,6 +69,8 @@ states as (
         and hour_of(states.sampled_at) = spells.hour
         and states.sampled_at >= spells.window_start
         and states.sampled_at <= spells.window_end
+        -- the sample that ends a queue shows that nobody waits any more
+        and (states.sampled_at < spells.window_end or spells.verdict not like 'queue%' or spells.window_start = spells.window_end)
     group by all
 ),
 

@@ -512,7 +512,9 @@ def test_a_pause_is_felt_by_what_it_adds_to_all_of_the_run_s_requests(sql):
     sql.given("core.counter_intervals", counted)
     requests = [f"{i}  0  12:00:01  4" for i in range(10)]
     sql.given("core.requests", "\n".join(["request_key  engine  first_token_at  decode_s", *requests]))
-    assert finding(sql, "engine_pause", weight=10, peak_weight=2)["severity"] == 31.6, "where no metrics tell, of the clients' requests"
+    assert finding(sql, "engine_pause", weight=10, peak_weight=2)["severity"] == 31.6, (
+        "where no metrics tell, of the clients' requests"
+    )
 
 
 def test_what_a_tier_gives_back_is_a_remark_for_moving_is_no_computing(sql):

@@ -269,6 +269,24 @@ def test_what_the_counter_missed_after_its_last_scrape_is_expected_and_aborted_v
     )
 
 
+@pytest.mark.parametrize(("running", "best"), [(3, 7), (0, 5)])
+def test_what_an_engine_has_counted_when_it_is_idle_is_all_there_is(sql, running, best):
+    sql.given("core.engines", "engine  engine_kind\n0  vllm")
+    preemptions(sql, 5)
+    sql.given(
+        "core.engine_states",
+        f"engine  sampled_at  origin  running  waiting\n0  12:00:30  metrics  9  3\n0  12:01:00  metrics  {running}  0",
+    )
+    sql.given(
+        "core.recompute_estimates",
+        """
+        engine  kind                  method  rung  is_partial  preemptions_low  preemptions_best  preemptions_high
+        0       preemption_recompute  replay  3     false       5                7                 9
+        """,
+    )
+    assert [row["count_best"] for row in sql.rows("marts.preemptions").dicts()] == [best]
+
+
 @pytest.mark.parametrize(("last_at", "best"), [("12:00:30", 7), ("12:01:00", 5)])
 def test_what_a_replay_foretells_beyond_the_time_asked_for_is_not_counted(sql, last_at, best):
     sql.given("core.engines", "engine  engine_kind\n0  vllm")

@@ -219,6 +219,57 @@ def test_a_sample_stands_for_the_time_to_the_next_and_a_lone_one_for_none(sql):
     )
 
 
+LOGGED = """
+    engine  sampled_at  running  waiting  kv_usage_ratio
+    0       12:00:04    1        0        0.1
+    0       12:00:30    9        22       0.98
+    0       12:00:40    9        20       0.97
+"""
+
+
+def test_what_the_metrics_do_not_cover_is_told_by_the_log(sql):
+    sql.given("engine_samples", LOGGED)
+    scrapes = [
+        f"0  12:00:0{second}  vllm:num_requests_{name}  {value}"
+        for second in range(6)
+        for name, value in (("running", 2), ("waiting", 0))
+    ]
+    sql.given("metric_samples", "\n".join(["engine  sampled_at  name  value", *scrapes]))
+    assert (
+        sql.rows("core.engine_states")
+        == """
+        sampled_at  running  waiting  origin   scrape_s
+        12:00:00    2        0        metrics  1
+        12:00:01    2        0        metrics  1
+        12:00:02    2        0        metrics  1
+        12:00:03    2        0        metrics  1
+        12:00:04    2        0        metrics  1
+        12:00:05    2        0        metrics  3
+        12:00:30    9        22       log      10
+        12:00:40    9        20       log      10
+        """
+    )
+
+
+def test_metrics_that_say_nothing_of_who_runs_leave_the_load_to_the_log(sql):
+    sql.given("engine_samples", LOGGED)
+    sql.given(
+        "metric_samples",
+        "engine  sampled_at  name  value\n0  12:00:03  vllm:kv_cache_usage_perc  0.1\n0  12:00:04  vllm:kv_cache_usage_perc  0.1",
+    )
+    assert [(row["origin"], row["waiting"]) for row in sql.rows("core.engine_states").dicts()] == [
+        ("log", 0),
+        ("log", 22),
+        ("log", 20),
+    ]
+
+
+def test_the_sample_that_ends_a_queue_is_not_in_its_means(sql):
+    sql.given("engine_samples", LOGGED + "    0       12:00:50    0        0        0.0")
+    [queue] = [row for row in sql.rows("marts.spell_facts").dicts() if row["verdict"] == "queue_kv_capacity"]
+    assert (queue["mean_waiting"], queue["mean_running"], queue["seconds"]) == (21, 9, 20)
+
+
 def test_what_a_tier_gives_back_is_a_restore_and_no_recomputation(sql):
     sql.given(
         "engine_events",
