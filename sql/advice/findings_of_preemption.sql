@@ -59,7 +59,11 @@ preemption as (
             end
         ) as summary,
         sentences([
-            format('The engine counted {} preemptions.', round(facts.weight)::bigint),
+            format(
+                'The engine counted {} preemptions{}.',
+                round(facts.weight)::bigint,
+                if(overall.count_low > round(facts.weight), format(' in this time, {} over the run', spoken_count(overall.count_low)), '')
+            ),
             case
                 when are_enough_samples(facts.samples) then format(
                     'KV usage reached {:.0f} % with {:.0f} requests running on average.', 100 * facts.max_kv_usage_ratio, facts.mean_running
@@ -112,6 +116,7 @@ preemption as (
     left join core.engines using (engine)
     left join repeated using (engine)
     left join swaps using (engine)
+    left join marts.preemptions as overall using (engine)
     left join (
         select distinct engine from staging.engine_events where event = 'retraction' or event like 'preemption_warning%'
     ) as lines using (engine)

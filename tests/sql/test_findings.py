@@ -108,6 +108,8 @@ def test_what_few_samples_missed_is_said_and_not_taken_for_what_was(sql, samples
 def test_preemption_says_what_it_knows_and_what_would_tell_more(sql):
     bare = finding(sql, "preemption", weight=4)
     assert (bare["confidence"], bare["evidence"]) == (0.97, ["The engine counted 4 preemptions."])
+    sql.given("marts.preemptions", "engine  count_low\n0  9")
+    assert finding(sql, "preemption", weight=4)["evidence"] == ["The engine counted 4 preemptions in this time, 9 over the run."]
     assert bare["evidence_against"] == [NOT_COUNTED]
     assert [sentence.split(":")[0] for sentence in bare["missing"]] == ["How many tokens were repeated", "Whose answers paused"]
     wasted(sql, "preemption_recompute  10  20  30  -  v0_log  the log")
