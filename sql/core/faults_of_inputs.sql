@@ -24,8 +24,8 @@ misread as (
         'warning' as severity,
         lines_not_understood as count,
         format(
-            '{} of {} lines look like a signal but do not follow its grammar; the first is line {}.',
-            lines_not_understood, lines, first_not_understood
+            '{} of {} lines look like a signal but do not follow its grammar; the first is line {}{}.',
+            lines_not_understood, lines, first_not_understood, if(first_not_understood = lines, ', the last: it may have been cut there', '')
         ) as detail,
     from raw.sources
     where lines_not_understood > 0

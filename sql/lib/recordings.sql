@@ -82,4 +82,5 @@ create or replace macro a_second_look() as
     'Two samples at least (a second /metrics page, a longer log): counts, rates and durations are what changes from one to the next.';
 -- The same where the time of the first look is not known.
 create or replace macro a_dated_look() as
-    'Scrape /metrics again in a minute and give both pages, or let `kvpressure record --metrics URL --out DIR` do it: it keeps their times.';
+    'Scrape /metrics again in a minute and give both pages, each with its time above it (`echo "# scrape_unix_ms $(date +%s%3N)"`), or let '
+    || '`kvpressure record --metrics URL --out DIR` do both.';

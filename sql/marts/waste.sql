@@ -1,6 +1,6 @@
 -- What the GPU computed a second time, and what it loaded back instead: tokens, GPU-seconds and money, each with its range.
 --
--- Two kinds of waste, never added up: preemption_recompute (paid by running requests) and prefix_refill (paid by new ones).
+-- Two kinds of waste, for another pays for each: preemption_recompute (paid by running requests) and prefix_refill (paid by new ones).
 -- offload_restore is what an external tier brought back: link time, no computation, so it costs no GPU-seconds here.
 --
 -- GPU-seconds are tokens times what one more prompt token costs (`core.token_costs`), on each GPU of the engine. Where only a bound
