@@ -60,13 +60,30 @@ told as (
     group by engine, setup, setup_start
 ),
 
+-- parts of a rotated log have one stem; logs called otherwise may be of two servers
+files as (
+    select
+        told.engine,
+        list_sort(list(distinct settings.source)) as sources,
+        count(distinct regexp_replace(settings.source, '(\.\d{1,3}|[._-]\d{4}-?\d\d-?\d\d[^/]*|\.[A-Za-z][A-Za-z0-9]{0,8})+$', '')) as logs,
+    from (select distinct engine from told) as told
+    inner join staging.settings on settings.engine in (told.engine, '*')
+    group by told.engine
+),
+
 changed as (
     select
-        engine as source,
+        numbered.engine as source,
         'settings_changed' as flag,
         'warning' as severity,
         sum(settings) as count,
         concat(
+            case
+                when any_value(files.logs) > 1 then format(
+                    '{} and {} are taken for one server, started anew; if they are of two, analyze each alone. ',
+                    any_value(files.sources[1]), any_value(files.sources[2])
+                )
+            end,
             string_agg(
                 format(
                     'The restart of {} changed {}{}.',
@@ -80,8 +97,9 @@ changed as (
             ' Each time is judged by its own settings; what needs one of them for the whole run is not told (--since or --until '
             'analyzes one time alone).'
         ) as detail,
-    from (select *, row_number() over (partition by engine order by setup) as nth from told)
-    group by engine
+    from (select *, row_number() over (partition by engine order by setup) as nth from told) as numbered
+    left join files on files.engine = numbered.engine
+    group by numbered.engine
 ),
 
 outrun as (

@@ -106,3 +106,16 @@ def test_what_is_scraped_again_and_again_is_said_where_it_changes_and_holds_on(s
         (1, "watermark", "0.02"),
         (2, "watermark", "0.02"),
     ]
+
+
+@pytest.mark.parametrize(("second", "is_told"), [("search-0.log", True), ("chat-0.log.1", False)])
+def test_logs_called_otherwise_that_are_taken_for_one_server_are_named(sql, second, is_told):
+    files = [f"{name}  {line}  12:0{line}:00  max_num_seqs  8" for line, name in enumerate(("chat-0.log", second))]
+    sql.given("core.engine_lives", "engine  life  is_stated\n0  1  true\n0  2  true")
+    sql.given("core.engine_setups", "engine  setup  life  setup_start\n0  1  1  12:00:00\n0  2  2  12:06:00")
+    sql.given("core.life_settings", "engine  life  key  value_text\n0  1  max_num_seqs  32\n0  2  max_num_seqs  4")
+    sql.given(
+        "staging.settings", "\n".join(["source  line  said_at  key  value_text  engine", *(f"{each}  *" for each in files)])
+    )
+    [told] = [row["detail"] for row in sql.rows("core.faults_of_settings").dicts() if row["flag"] == CHANGED]
+    assert told.startswith(f"chat-0.log and {second} are taken for one server") == is_told
