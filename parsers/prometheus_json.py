@@ -39,7 +39,7 @@ def parse(source: Source, sink: Sink) -> Account:
     try:
         for series in _series(text, source.name):
             account.lines += 1
-            computed += _is_computed(series)
+            computed += "__name__" not in (_metric(series) or {"__name__"})
             _read_series(series, samples, account)
     except BrokenJsonError as broken:
         account.error = fault or f"{source.name}: {broken}"
@@ -50,12 +50,6 @@ def parse(source: Source, sink: Sink) -> Account:
         what = "what a query computed (rate(), sum(), a quantile), which no longer says of which metric"
         account.error = f'{source.name}: {what}; fetch the metrics themselves, as {{__name__=~"vllm:.*"}} does'
     return account
-
-
-def _is_computed(series: object) -> bool:
-    """Whether it is a series without a name, as the result of an expression is."""
-    metric = series.get("metric") if isinstance(series, dict) else None
-    return isinstance(metric, dict) and "__name__" not in metric
 
 
 def _series(text: str, name: str) -> Iterator[object]:
@@ -105,8 +99,8 @@ def _elements(text: str, position: int) -> Iterator[object]:
 
 def _read_series(series: object, samples: Samples, account: Account) -> None:
     """One series into the samples and the account."""
-    metric = series.get("metric") if isinstance(series, dict) else None
-    if not isinstance(metric, dict):
+    metric = _metric(series)
+    if metric is None:
         account.misread(account.lines)
         return
     labels = {str(key): str(value) for key, value in metric.items()}
@@ -122,6 +116,12 @@ def _read_series(series: object, samples: Samples, account: Account) -> None:
     index = samples.describe(name, labels, account.lines, points[0][0])
     for time, value in points:
         samples.add(index, value, time)
+
+
+def _metric(series: object) -> dict[str, object] | None:
+    """Name and labels of a series; without the name where an expression made it, None where it is no series."""
+    metric = series.get("metric") if isinstance(series, dict) else None
+    return metric if isinstance(metric, dict) else None
 
 
 def _points(series: object) -> list[tuple[int | None, float]] | None:

@@ -21,9 +21,7 @@ LATE_INTERVAL_S = 300
 
 def settled(drop: Path, *, now: float, quiet_s: float = QUIET_S) -> Iterator[tuple[str, str]]:
     """Each folder under `drop` in which nothing has changed for a while, with a mark that changes when its content does."""
-    for folder in sorted(drop.glob("*")) if drop.is_dir() else ():
-        if not folder.is_dir() or folder.name.startswith("."):
-            continue
+    for folder in filter(Path.is_dir, _visible(drop)):
         changes = [(path.stat().st_mtime, path.stat().st_size) for path in folder.rglob("*") if path.is_file()]
         latest = max((at for at, _ in changes), default=None)
         if latest is not None and now - latest >= quiet_s:
@@ -32,11 +30,15 @@ def settled(drop: Path, *, now: float, quiet_s: float = QUIET_S) -> Iterator[tup
 
 def never_runs(drop: Path) -> Iterator[str]:
     """What lies under `drop` and will not become a run, and what to do about it."""
-    for path in sorted(drop.glob("*")) if drop.is_dir() else ():
-        if path.is_file() and not path.name.startswith("."):
+    for path in _visible(drop):
+        if path.is_file():
             yield f"{path.name} lies loose, and a run is a folder: put it into one"
         elif path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
             yield f"{path.name} cannot be opened: check its permissions"
+
+
+def _visible(drop: Path) -> list[Path]:
+    return sorted(path for path in drop.glob("*") if not path.name.startswith(".")) if drop.is_dir() else []
 
 
 def drop_sensor(job_name: str) -> dg.SensorDefinition:

@@ -29,7 +29,7 @@ loadless as (
     inner join signals() as signals using (name)
     where signals.kind = 'gauge' and metric_samples.engine in (select engine from logged)
     group by metric_samples.engine
-    having coalesce(bool_and(signals.signal not in ('running', 'waiting') or metric_samples.name like 'sglang:%'), true)
+    having bool_and(signals.signal not in ('running', 'waiting') or metric_samples.name like 'sglang:%')
 ),
 
 gauges as (
@@ -88,8 +88,10 @@ from_log as (
 ),
 
 scraped as (
-    select engine, median(seconds_between(before_at, sampled_at)) as step_s
-    from (select engine, sampled_at, lag(sampled_at) over (partition by engine order by sampled_at) as before_at from from_metrics)
+    select engine, coalesce(median(step_s), 0) as step_s -- a lone one speaks for no time
+    from (
+        select engine, seconds_between(lag(sampled_at) over (partition by engine order by sampled_at), sampled_at) as step_s from from_metrics
+    )
     group by engine
 ),
 
@@ -100,8 +102,8 @@ in_holes as (
     left join scraped using (engine)
     asof left join from_metrics as before on before.engine = from_log.engine and before.sampled_at <= from_log.sampled_at
     asof left join from_metrics as after on after.engine = from_log.engine and after.sampled_at >= from_log.sampled_at
-    where coalesce(seconds_between(before.sampled_at, from_log.sampled_at) > 3 * coalesce(scraped.step_s, 0), before.sampled_at is null)
-        and coalesce(seconds_between(from_log.sampled_at, after.sampled_at) > 3 * coalesce(scraped.step_s, 0), after.sampled_at is null)
+    where coalesce(seconds_between(before.sampled_at, from_log.sampled_at) > 3 * scraped.step_s, true)
+        and coalesce(seconds_between(from_log.sampled_at, after.sampled_at) > 3 * scraped.step_s, true)
 ),
 
 observed as (

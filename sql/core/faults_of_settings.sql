@@ -65,7 +65,7 @@ files as (
     select
         told.engine,
         list_sort(list(distinct settings.source)) as sources,
-        count(distinct regexp_replace(settings.source, '(\.\d{1,3}|[._-]\d{4}-?\d\d-?\d\d[^/]*|\.[A-Za-z][A-Za-z0-9]{0,8})+$', '')) as logs,
+        count(distinct log_stem(settings.source)) as logs,
     from (select distinct engine from told) as told
     inner join staging.settings on settings.engine in (told.engine, '*')
     group by told.engine

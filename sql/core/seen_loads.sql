@@ -5,7 +5,7 @@
 -- column: first_at            | First sample of its load; where there is none, first observation of any kind.
 -- column: last_at             | Until when the last one speaks; where there is none, last observation of any kind.
 -- column: samples             | Samples that say how many ran or waited.
--- column: origin              | metrics or log; NULL without samples.
+-- column: origin              | metrics or log: what most of them are of; NULL without samples.
 -- column: max_kv_usage_ratio  | Share of the KV pool held at most; NULL where never told.
 -- column: max_waiting         | Most requests waiting.
 -- column: max_running         | Most requests running.
@@ -18,7 +18,7 @@ with loads as (
         coalesce(min(states.sampled_at), engines.first_seen_at) as first_at,
         coalesce(max(plus_seconds(states.sampled_at, states.scrape_s)), engines.last_seen_at) as last_at,
         count(states.sampled_at) filter (where states.running is not null or states.waiting is not null) as samples,
-        any_value(states.origin) as origin,
+        mode(states.origin) as origin,
         max(states.kv_usage_ratio) as max_kv_usage_ratio,
         max(states.waiting) as max_waiting,
         max(states.running) as max_running,

@@ -1,4 +1,8 @@
--- Numbers as people read them, for the sentences of verdicts.
+-- Numbers as people read them, for the sentences of verdicts, and names as people read them.
+
+-- A log's name without what its rotation and its kind add: server of server.log, server.log.1 and server.log.2026-11-29.gz.
+create or replace macro log_stem(name) as
+    regexp_replace(name, '(\.\d{1,3}|[._-]\d{4}-?\d\d-?\d\d[^/]*|\.[A-Za-z][A-Za-z0-9]{0,8})+$', '');
 
 -- 0.34 s, 12 s, 3 min 20 s, 2 h 5 min.
 create or replace macro spoken_duration(seconds) as

@@ -144,7 +144,7 @@ stems as (
     select
         sources.source,
         regexp_extract(sources.source, '[^/]+$') as file,
-        regexp_replace(file, '(\.\d{1,3}|[._-]\d{4}-?\d\d-?\d\d[^/]*|\.[A-Za-z][A-Za-z0-9]{0,8})+$', '') as stem,
+        log_stem(file) as stem,
         replace(regexp_replace(sources.source, '/?[^/]+$', ''), '/', '.') as folder,
         count(distinct folder) over (partition by stem) > 1 as is_in_several,
     from raw.sources as sources

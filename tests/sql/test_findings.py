@@ -512,6 +512,7 @@ def test_a_pause_is_felt_by_what_it_adds_to_all_of_the_run_s_requests(sql):
     assert (row["severity"], row["confidence"]) == (31.6, 0.8)
     assert finding(sql, "engine_pause", weight=160, peak_weight=2)["severity"] == 100
     sql.given("core.counter_intervals", counted)
+    assert finding(sql, "engine_pause", weight=1, peak_weight=1)["severity"] == 63.2
     requests = [f"{i}  0  12:00:01  4" for i in range(10)]
     sql.given("core.requests", "\n".join(["request_key  engine  first_token_at  decode_s", *requests]))
     assert finding(sql, "engine_pause", weight=10, peak_weight=2)["severity"] == 31.6, (
