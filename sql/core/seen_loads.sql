@@ -10,6 +10,7 @@
 -- column: max_waiting         | Most requests waiting.
 -- column: max_running         | Most requests running.
 -- column: step_s              | Usual time from one sample to the next; 10 where there are none.
+-- column: uncounted_from      | Until when the metrics counted, where a log goes on to show requests running; NULL where they count to the end.
 -- column: untold_tokens_per_s | Of a log whose only line finds the engine idle: what its rates say was generated before, in a time of which nothing is known.
 -- check:  first_at <= last_at | Windows.
 with loads as (
@@ -23,6 +24,8 @@ with loads as (
         max(states.waiting) as max_waiting,
         max(states.running) as max_running,
         coalesce(median(states.scrape_s), 10) as step_s,
+        max(states.sampled_at) filter (where states.origin = 'metrics') as scraped_to,
+        max(states.sampled_at) filter (where states.origin = 'log' and states.running > 0) as logged_to,
     from core.engines
     left join core.engine_states as states using (engine)
     group by engines.engine, engines.first_seen_at, engines.last_seen_at
@@ -37,7 +40,10 @@ worked as (
     group by samples.engine
 )
 
-select loads.*, worked.tokens_per_s as untold_tokens_per_s,
+select
+    loads.* exclude (scraped_to, logged_to),
+    if(loads.logged_to > loads.scraped_to, loads.scraped_to, null) as uncounted_from,
+    worked.tokens_per_s as untold_tokens_per_s,
 from loads
 left join worked using (engine)
 order by loads.engine

@@ -3,6 +3,7 @@
 -- The counter answers where it was exported, a log where it says each one (core.preemption_intervals); what a counter missed
 -- after its last scrape is expected from the replay of what requests were still there. vLLM never counts a victim that was aborted
 -- while it waited, so aborted requests widen the range upwards. Of metrics pages without a time it is what was counted between them.
+-- A counter that ends before the load does, which a log goes on to tell, is a least number.
 -- Where no engine was seen, a client's table of levels may have what was counted at each: that is of the only engine there is.
 --
 -- grain: run, engine
@@ -88,20 +89,29 @@ select
     getvariable('run') as run,
     engines.engine,
     coalesce(counted.preemptions, others.preemptions_low) as count_low,
-    coalesce(greatest(counted.preemptions, round(expected.preemptions_best)), counted.preemptions, round(others.preemptions_best)) as count_best,
-    coalesce(
-        greatest(counted.preemptions, round(expected.preemptions_best), ceil(expected.preemptions_high)),
-        counted.preemptions,
-        ceil(others.preemptions_high)
-    ) + if(counted.preemptions is null, 0, coalesce(aborted.requests, 0)) as count_high,
+    case
+        when uncounted.engine is null then coalesce(
+            greatest(counted.preemptions, round(expected.preemptions_best)), counted.preemptions, round(others.preemptions_best)
+        )
+    end as count_best,
+    case
+        when uncounted.engine is null then coalesce(
+            greatest(counted.preemptions, round(expected.preemptions_best), ceil(expected.preemptions_high)),
+            counted.preemptions,
+            ceil(others.preemptions_high)
+        ) + if(counted.preemptions is null, 0, coalesce(aborted.requests, 0))
+    end as count_high,
     if(counted.preemptions is null, others.method, counted.method) as method,
     told_by(if(counted.preemptions is null, others.method, counted.method))
+    || if(uncounted.engine is null, '', ', which ends before the load does')
     || if(round(expected.preemptions_best) > counted.preemptions, ', and a replay of what its last scrape left unfinished', '') as told_by,
 from core.engines
 left join counted using (engine)
 left join expected on expected.engine = engines.engine and counted.preemptions is not null
 left join others on others.engine = engines.engine
 left join aborted on aborted.engine = engines.engine
+left join core.seen_loads as uncounted
+    on uncounted.engine = engines.engine and uncounted.uncounted_from is not null and counted.method = 'preemption_counter'
 union all by name
 select getvariable('run') as run, engine, count_low, count_best, count_high, method, told_by(method) as told_by
 from tabled

@@ -48,7 +48,11 @@ waited as (
 ),
 
 measured as (
-    select engine, sum(delta) as request_seconds from core.counter_intervals where signal = 'queue_s_sum' group by engine
+    select engine, if(any_value(uncounted_from) is null, sum(delta), null) as request_seconds
+    from core.counter_intervals
+    left join core.seen_loads using (engine)
+    where signal = 'queue_s_sum'
+    group by engine
     union all
     select engine, sum(queue_s) as request_seconds
     from staging.spans

@@ -97,6 +97,9 @@ told as (
                 when contradicted.tokens_high is not null then greatest(estimates.tokens_high, contradicted.tokens_high)
             end as tokens_high
         ),
+        -- what counters told is the least where they end before the load does
+        seen.uncounted_from is not null
+        and estimates.method in ('preemption_counter', 'capacity_bound', 'pool_never_full', 'external_hit_counter') as is_cut,
         contradicted.contradiction,
         if(estimates.kind = 'offload_restore', null, useful.tokens) as useful_tokens,
         if(estimates.kind = 'preemption_recompute', 1, 0) as is_beyond,
@@ -119,7 +122,12 @@ told as (
     left join useful using (engine)
     left join core.token_costs as costs using (engine)
     left join core.engines using (engine)
+    left join core.seen_loads as seen using (engine)
     where estimates.is_used
+),
+
+bounded as (
+    select * replace (if(is_cut, null, tokens_best) as tokens_best, if(is_cut, null, tokens_high) as tokens_high) from told
 ),
 
 spent as (
@@ -130,7 +138,7 @@ spent as (
         if(tokens_best = 0 and token_s_high is not null, 0, tokens_best * token_s_best * gpus) as gpu_seconds_best,
         tokens_high * token_s_high * gpus as gpu_seconds_high,
         getvariable('gpu_cost_usd_per_hour') / 3600 as usd_per_s,
-    from told
+    from bounded
 )
 
 select
@@ -150,7 +158,7 @@ select
     gpu_seconds_best * usd_per_s as cost_best,
     gpu_seconds_high * usd_per_s as cost_high,
     method,
-    told_by(method) as told_by,
+    told_by(method) || if(is_cut, ', which ends before the load does', '') as told_by,
     concat_ws(' ', evidence, assumptions, if(tokens_best > 0 and gpus * token_s_high is not null, format('GPU time from {}.', price_told_by), null))
         as evidence,
     contradiction,

@@ -287,6 +287,36 @@ def test_what_an_engine_has_counted_when_it_is_idle_is_all_there_is(sql, running
     assert [row["count_best"] for row in sql.rows("marts.preemptions").dicts()] == [best]
 
 
+def test_counters_that_end_before_the_load_does_tell_the_least(sql):
+    sql.given("core.engines", "engine  engine_kind\n0  vllm")
+    preemptions(sql, 5)
+    sql.given("core.seen_loads", "engine  uncounted_from\n0  12:01:00")
+    sql.given("core.counter_intervals", COUNTED + "0  queue_s_sum  -  12:00:00  12:01:00  1.5  false")
+    sql.given("core.queue_states", "engine  sampled_at  scrape_s  waiting  cause\n0  12:02:00  10  20  kv_capacity")
+    sql.given(
+        "core.recompute_estimates",
+        """
+        engine  kind                  method              rung  is_used  tokens_low  tokens_best  tokens_high
+        0       preemption_recompute  preemption_counter  4     true     100         200          300
+        """,
+    )
+    assert (
+        sql.rows("marts.preemptions")
+        == """
+        count_low  count_best  count_high  told_by
+        5.0        -           -           the preemption counter of /metrics, which ends before the load does
+        """
+    )
+    assert (
+        sql.rows("marts.waste")
+        == """
+        tokens_low  tokens_best  tokens_high  told_by
+        100         -            -            the preemption counter of /metrics, which ends before the load does
+        """
+    )
+    assert [(row["seconds"], row["request_seconds"]) for row in sql.rows("marts.queue_time").dicts()] == [(10, None)]
+
+
 @pytest.mark.parametrize(("last_at", "best"), [("12:00:30", 7), ("12:01:00", 5)])
 def test_what_a_replay_foretells_beyond_the_time_asked_for_is_not_counted(sql, last_at, best):
     sql.given("core.engines", "engine  engine_kind\n0  vllm")
