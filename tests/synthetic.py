@@ -13,6 +13,8 @@ import duckdb
 
 HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">'"`{{7*7}}\u2028&amp;"""
 
+HUNDRED = tuple(f"gpu{number:03}:8000/0" for number in range(100))  # engines
+
 A_DAY = """
     create table day as
         select * exclude bucket_at, bucket_at + to_seconds(300 * part) as bucket_at from timeline, range(0, 288) as parts(part);

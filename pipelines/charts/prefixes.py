@@ -105,7 +105,7 @@ def figure(data: Data) -> Figure:
             .mark_line(color=WORK.light, clip=True, point=alt.OverlayMarkDef(size=9, color=WORK.light, filled=True))
             .encode(x=x, y=_y("prefix_hit_percent", percent_scale=True), tooltip=_tooltip())
         )
-        panels.append(layered(line, *header("Looked-up prompt tokens found in the cache, %"), height=90))
+        panels.append(layered(line, *header("Looked-up tokens found in cache, %"), height=90))
     if has_load:
         panels.append(_load(time_axis("bucket_at", labels=is_last)))
     if evicted or refilled:

@@ -52,7 +52,7 @@ class Panel:
 PANELS = (
     Panel("Useful tokens per second", "useful_tokens_per_s", WORK),
     Panel("Longest wait of a request, s", "tail_s", WORK),
-    Panel("KV pool held by active requests, at most, %", "kv_usage_percent", WORK, most=100),
+    Panel("KV pool held at most, %", "kv_usage_percent", WORK, most=100),
     Panel("Preemptions", "preemptions", PREEMPTION.tone, is_bar=True),
 )
 

@@ -340,23 +340,20 @@ def test_no_table_of_the_fleets_page_goes_beyond_a_screen(show, fleet_page):
 @pytest.fixture
 def hundred(shared) -> Path:
     """The page of a day of a hundred engines."""
-    engines = tuple(f"gpu{number:03}:8000/0" for number in range(100))
     return shared.once(
-        "page-of-a-hundred", lambda folder: reported(synthetic.analysis(folder, engines=engines, afterwards=synthetic.A_DAY))
+        "page-of-a-hundred",
+        lambda folder: reported(synthetic.analysis(folder, engines=synthetic.HUNDRED, afterwards=synthetic.A_DAY)),
     )
 
 
 @pytest.mark.parametrize("which", ["html", "hundred"])
-def test_the_first_chart_is_there_within_a_second_and_a_half_of_work(browser, request, which):
-    """Measured as time on the page's main thread, so that what else the machine does counts little."""
-    page = browser.new_page(viewport={"width": DESKTOP, "height": 900})
-    session = page.context.new_cdp_session(page)
-    session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    page.goto(request.getfixturevalue(which).as_uri(), wait_until="commit")
-    page.wait_for_selector("[data-chart][data-drawn]", timeout=60_000)
-    metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
-    assert metrics["TaskDuration"] < 1.5, metrics
-    page.close()
+def test_charts_are_drawn_from_the_top_of_the_page_and_each_lets_the_reader_in_between(show, request, which):
+    """How soon the first is there is measured by `tests/benchmarks/bench_report.py`."""
+    shown = show(request.getfixturevalue(which))
+    drawn = shown.ask("[...document.querySelectorAll('[data-chart]')].map(chart => Number(chart.dataset.drawn))")
+    assert len(drawn) > 1
+    assert drawn == sorted(drawn)
+    assert drawn[0] < drawn[-1]
 
 
 def test_a_click_on_an_engine_s_strip_shows_that_engine(show, html):

@@ -2,11 +2,12 @@
 
 import gzip
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading import SHARED, cells, read
+from reading import SHARED, cells, read, refusal
 
 from parsers.kv_events_jsonl import FORMAT, fold
 
@@ -147,4 +148,4 @@ def test_no_value_breaks_the_reader(value):
 def test_no_bytes_break_the_reader(junk, cut):
     for content in (junk, json.dumps([NOON, MAPS]).encode()[:cut] + junk):
         assert 0 <= FORMAT.detect(content) <= 1
-        read(FORMAT, content)
+        assert re.fullmatch(r"(input: .+)?", refusal(FORMAT, content))
