@@ -111,12 +111,22 @@ def _read_log(log: Mapping[str, Any], witnesses: Witnesses, run: Run) -> Reading
         return replace(possible[0], error_s=resolution_s, method=told("from the only way in which it meets the other sources"))
     if run.timezone:
         best = max(options, key=lambda option: overlaps[option])
-        return replace(best, error_s=resolution_s, method=told(f"{'nearest to' if windows else 'from'} {whence}"))
+        as_given = replace(best, error_s=resolution_s, method=told(f"{'nearest to' if windows else 'from'} {whence}"))
+        return as_given if possible else _doubted(as_given, stamps, windows)
     if possible:
         widest = max(overlaps[option] for option in possible)
         best = next((option for option in possible if overlaps[option] >= 0.9 * widest), possible[0])
         return replace(best, method=f"assumed {best.zone}: {len(possible)} zones fit, nothing tells which")
     return Reading("UTC", years[0], None, "assumed UTC" + ("" if years == [None] else f", year from {whence}"))
+
+
+def _doubted(given: Reading, stamps: pl.Series, windows: Sequence[tuple[float, float]]) -> Reading:
+    """A zone that was given and lets the log meet nothing, with doubt where another zone would let it."""
+    for zone in ZONES:
+        if _overlap(absolute(stamps, replace(given, zone=zone)).to_list(), windows) > 0.0:
+            method = f"{spoken(given.zone)}, as given, in which it meets no other input; in {spoken(zone)} it would"
+            return replace(given, error_s=None, method=method)
+    return given
 
 
 def _years(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -279,6 +280,13 @@ def test_a_zone_that_was_given_is_used():
     told = world.clocks(Run("test", timezone="America/St_Johns"))["server.log"]
     assert (told["zone"], told["base_year"]) == ("America/St_Johns", 2026)
     assert "as given" in told["method"]
+
+
+def test_a_zone_that_was_given_and_meets_nothing_is_doubted_where_another_would():
+    world = World(zone="America/St_Johns").log(has_requests=False).metrics()
+    told = world.clocks(Run("test", timezone="Asia/Tokyo"))["server.log"]
+    assert (told["zone"], told["error_s"]) == ("Asia/Tokyo", None)
+    assert re.fullmatch(r"Asia/Tokyo, as given, in which it meets no other input; in .+ it would", told["method"])
 
 
 def test_a_zone_that_does_not_exist_is_refused_in_one_line():
