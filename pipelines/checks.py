@@ -163,6 +163,7 @@ class DayCheck:
     meaning: str
     failing: str
     limit: str | None = None  # key of [thresholds]
+    untold: str | None = None  # query of the engines whose figure no input tells: these the limit is not held against
     is_blocking: bool = False  # what is made of the day must not be made of this
 
 
@@ -240,6 +241,7 @@ DAY_CHECKS = (
         from days.waste where kind = 'preemption_recompute' and share_best > $limit
         """,
         limit="recompute_share",
+        untold="select run from days.waste where kind = 'preemption_recompute' group by run having count(share_best) = 0",
     ),
     DayCheck(
         "preemptions_per_hour",
@@ -258,8 +260,14 @@ DAY_CHECKS = (
         where count_best / greatest(hours, 1) > $limit
         """,
         limit="preemptions_per_hour",
+        untold="select run from days.preemptions group by run having count(count_best) = 0",
     ),
 )
+
+
+def unjudged(check: DayCheck, con: duckdb.DuckDBPyConnection, limit: float | None) -> list[str]:
+    """Engines of the day that a limit which is set could not be held against."""
+    return sorted(str(engine) for (engine,) in con.sql(check.untold).fetchall()) if check.untold and limit is not None else []
 
 
 def broken(check: DayCheck, con: duckdb.DuckDBPyConnection, limit: float | None) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ import duckdb
 
 from pipelines import catalog, daily, fleet_day, fleet_report, retention
 from pipelines.charts import language
-from pipelines.checks import DAY_CHECKS, broken
+from pipelines.checks import DAY_CHECKS, broken, unjudged
 from pipelines.config import Config, Engine
 from pipelines.duck import connect
 from pipelines.partition import finished
@@ -23,13 +23,14 @@ Tell = Callable[[str], object]
 
 @dataclass
 class Report:
-    """What one call did: a line per engine's day that was made, alert or fault."""
+    """What one call did: a line per engine's day that was made, alert, threshold that could not be judged, or fault."""
 
     made: list[str] = field(default_factory=list)
     unchanged: int = 0
     empty: int = 0
     withdrawn: list[str] = field(default_factory=list)
     alerts: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     dropped: list[date] = field(default_factory=list)
 
@@ -38,6 +39,7 @@ class Report:
         yield from self.made
         yield from (f"{each}  taken out: --fresh, and nothing of it is there" for each in self.withdrawn)
         yield from (f"alert: {alert}" for alert in self.alerts)
+        yield from (f"not judged: {each}" for each in self.unjudged)
         counts = [f"{len(self.made)} made, {self.unchanged} unchanged, {self.empty} without input"]
         counts += [f"{len(self.withdrawn)} taken out"] if self.withdrawn else []
         yield ", ".join(counts + ([f"{len(self.dropped)} days dropped"] if self.dropped else []))
@@ -73,7 +75,9 @@ def run(  # noqa: PLR0913 - each by its name
         report.empty += sum(each.status == daily.EMPTY for each in outcomes)
         report.withdrawn += [f"{day}  {each.engine}" for each in outcomes if each.status == daily.WITHDRAWN]
         report.made += verdicts(config, day, [each.engine for each in outcomes if each.status == daily.MADE])
-        report.alerts += alerts(config, day, [engine.name for engine in engines])
+        found, unknown = alerts(config, day, [engine.name for engine in engines])
+        report.alerts += found
+        report.unjudged += unknown
         gone = daily.missing(config, day, lacking, () if day in again else groups)
         report.alerts += [f"{day}  {group}  {daily.MISSING}: {how}" for group, how in gone]
     fleet_day.reduce_from(config, min(days), then=fleet_report.publish, tell=tell)
@@ -93,16 +97,16 @@ def verdicts(config: Config, day: date, engines: Sequence[str]) -> list[str]:
     ]
 
 
-def alerts(config: Config, day: date, engines: Sequence[str]) -> list[str]:
-    """What breaks a check of the day."""
+def alerts(config: Config, day: date, engines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What breaks a check of the day, and of whom a threshold could not be judged."""
+    found, unknown = [], []
     with connect() as con:
-        if not views(con, config, day, engines):
-            return []
-        return [
-            f"{day}  {engine}  {check.name}: {how}"
-            for check in DAY_CHECKS
-            for engine, how in broken(check, con, getattr(config.thresholds, check.limit) if check.limit else None)
-        ]
+        for check in DAY_CHECKS if views(con, config, day, engines) else ():
+            limit = getattr(config.thresholds, check.limit) if check.limit else None
+            found += [f"{day}  {engine}  {check.name}: {how}" for engine, how in broken(check, con, limit)]
+            if of := unjudged(check, con, limit):
+                unknown.append(f"{day}  {check.name}: no input tells it of {language.listed(of)}")
+    return found, unknown
 
 
 def views(con: duckdb.DuckDBPyConnection, config: Config, day: date, engines: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.charts.language import count
+from pipelines.charts.language import FEW, count, listed
 from pipelines.compare_sides import Request, Side
 from pipelines.kolmogorov import test
 from pipelines.resampling import interval, quantile
@@ -23,7 +23,6 @@ ALPHA = 0.01  # of each test of the workload
 LEAST_DISTANCE = 0.05  # with thousands of requests less is significant, and moves no percentile worth a word
 REGRESSION = 0.05  # a measure that got worse by less is not called a regression
 POOL_CHANGE = 0.05  # start-up profiling makes a pool vary by less from one start to the next
-FEW = 3  # of a list that a sentence may hold
 ENDED, HALVED = 0.1, 0.5  # share of the pressure that is left: below the first it ended, above the second it stayed
 SEED = 2
 NO_SETTINGS = ("identity", "measured")  # roles of what nobody set to get another result
@@ -484,12 +483,6 @@ def _is_enough(before: Side, after: Side, *, relief: bool | None) -> bool:
 def told(change: Change) -> str:
     """`32 -> 9`."""
     return f"{change.before or 'not stated'} -> {change.after or 'not stated'}"
-
-
-def listed(parts: Sequence[str]) -> str:
-    """The first few of a list, and how many more there are."""
-    more = len(parts) - FEW
-    return ", ".join(parts[:FEW]) + (f" and {more} more" if more > 0 else "")
 
 
 def _amount(move: Move) -> str:

@@ -10,8 +10,8 @@ from importlib.metadata import version
 from typing import Any
 
 from pipelines import pages
-from pipelines.charts.language import count
-from pipelines.compare import ALPHA, Change, Comparison, Move, listed, told
+from pipelines.charts.language import count, listed
+from pipelines.compare import ALPHA, Change, Comparison, Move, told
 from pipelines.digest import WIDTH
 from pipelines.resampling import LEVEL
 from pipelines.texttable import aligned, printable

@@ -8,7 +8,7 @@ are those of its manifest is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from parsers import InputError
 from parsers.columns import COLUMNS, TABLES
 from pipelines import analysis, day_inputs, fetched
+from pipelines.charts.language import listed
 from pipelines.config import Config, Engine, EngineSettings
 from pipelines.contents import Contents, source_hash
 from pipelines.day_inputs import Lack, Window
@@ -30,7 +31,7 @@ from pipelines.partition import Manifest, days, finished, keep_lacks, kept_lacks
 from pipelines.publish import tables
 
 Tell = Callable[[str], object]
-MISSING, NAMED = "every_engine_is_there", 3  # a check beside those of `checks`: of what is not in the lake; engines it names
+MISSING = "every_engine_is_there"  # a check beside those of `checks`: of what is not in the lake
 MADE, UNCHANGED, EMPTY, WITHDRAWN = "made", "unchanged", "empty", "withdrawn"
 CODE = (  # what the bytes of a day depend on beside its inputs
     "parsers",
@@ -147,7 +148,7 @@ def missing(config: Config, day: date, outcomes: Iterable[Outcome], groups: Coll
         if entry.group in groups:
             lacking.setdefault((entry.group, lack), []).append(name)
             known.append(entry)
-    found = [(group, f"{_named(names)}: {lack}") for (group, lack), names in lacking.items()]
+    found = [(group, f"{listed(names)}: {lack}") for (group, lack), names in lacking.items()]
     return found + [
         (entry.group, _unnamed(config, entry)) for entry in config.engines if entry.group in groups and entry not in known
     ]
@@ -171,7 +172,7 @@ def without_day(config: Config, day: date) -> tuple[list[tuple[str, str]], int]:
     absent = (wanted | set(told)) - finished(config.store, day).keys()
     untold = dict.fromkeys(sorted(absent - told.keys()), "its day has not been made")
     found = _alike(config, told | untold)
-    return [(_named(names), lack) for (_, lack), names in found.items()], len(absent)
+    return [(listed(names), lack) for (_, lack), names in found.items()], len(absent)
 
 
 def _alike(config: Config, lacks: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
@@ -198,11 +199,6 @@ def _vanished(config: Config, day: date) -> Iterator[tuple[EngineSettings, str, 
             paths = ", ".join(path for each in entries for path in each.paths)
             was = f"no file of {paths} names it any more, and the lake has it until {last[name]}"
             yield entries[0], name, f"{was}; check that its data still arrives, or add its name to `retired` in {config.path}"
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
 
 
 def stale_mark(config: Config, engine: Engine, day: date, *, is_due: bool) -> str | None:

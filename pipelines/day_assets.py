@@ -16,7 +16,7 @@ import duckdb
 from pipelines import catalog, daily, fleet_day, fleet_report
 from pipelines.assets import OWNERS, table_metadata
 from pipelines.charts.day_picture import day_png
-from pipelines.checks import DAY_CHECKS, DayCheck, broken
+from pipelines.checks import DAY_CHECKS, DayCheck, broken, unjudged
 from pipelines.cli_daily import verdicts, views
 from pipelines.config import Config
 from pipelines.duck import connect
@@ -179,15 +179,18 @@ def _untold(group: str, day: date) -> Iterator[dg.MaterializeResult | dg.AssetCh
 def _day_result(check: DayCheck, group: str, con: duckdb.DuckDBPyConnection, config: Config) -> dg.AssetCheckResult:
     limit = getattr(config.thresholds, check.limit) if check.limit else None
     found = broken(check, con, limit)
-    said = "\n".join(f"- {engine}: {how}" for engine, how in found[:SHOWN])
+    unknown = [(engine, "not judged, no input tells it") for engine in unjudged(check, con, limit)]
+    said = [f"{engine}: {how}" for engine, how in found + unknown]
     return dg.AssetCheckResult(
         check_name=check.name,
         asset_key=key(group, check.table),
         passed=not found,
         severity=dg.AssetCheckSeverity.ERROR if check.is_blocking else dg.AssetCheckSeverity.WARN,
-        description="; ".join(f"{engine}: {how}" for engine, how in found[:NAMED]) + (", …" if len(found) > NAMED else "")
-        or None,
-        metadata={"engines": dg.MetadataValue.md(said or "none"), **({"limit": str(limit)} if limit is not None else {})},
+        description="; ".join(said[:NAMED]) + (", …" if len(said) > NAMED else "") or None,
+        metadata={
+            "engines": dg.MetadataValue.md("\n".join(f"- {each}" for each in said[:SHOWN]) or "none"),
+            **({"limit": str(limit)} if limit is not None else {}),
+        },
     )
 
 

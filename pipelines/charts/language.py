@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -211,6 +211,7 @@ def config() -> dict[str, Any]:
 # numbers and times, as people read them
 
 NOT_KNOWN = "not known"
+FEW = 3  # of a list that a sentence may hold
 NO_INPUT = "no input"
 NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|(?:ms|s|min|h|k|M|G)\b)")  # the space in `40 ms`: no line should break there
 
@@ -295,6 +296,12 @@ def wishes(verdicts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
                 told.add(wish)
                 yield wish if row["is_primary"] else f"{name}{when}{why} {wish}"
                 why = "."
+
+
+def listed(parts: Sequence[str]) -> str:
+    """The first few of a list, and how many more there are."""
+    more = len(parts) - FEW
+    return ", ".join(parts[:FEW]) + (f" and {more} more" if more > 0 else "")
 
 
 def worst_of_each(verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

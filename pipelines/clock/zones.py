@@ -121,9 +121,10 @@ def _read_log(log: Mapping[str, Any], witnesses: Witnesses, run: Run) -> Reading
 
 
 def _doubted(given: Reading, stamps: pl.Series, windows: Sequence[tuple[float, float]]) -> Reading:
-    """A zone that was given and lets the log meet nothing, with doubt where another zone would let it."""
+    """A zone that was given and lets the log meet nothing, with doubt where another would let half of it meet another input."""
     for zone in ZONES:
-        if _overlap(absolute(stamps, replace(given, zone=zone)).to_list(), windows) > 0.0:
+        edges = absolute(stamps, replace(given, zone=zone)).to_list()
+        if _overlap(edges, windows) > (max(edges) - min(edges)) / 2:
             method = f"{spoken(given.zone)}, as given, in which it meets no other input; in {spoken(zone)} it would"
             return replace(given, error_s=None, method=method)
     return given

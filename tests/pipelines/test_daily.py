@@ -451,6 +451,14 @@ def test_the_command_tells_each_day_made_its_alerts_and_what_it_left_alone(job):
     assert lines[-1] == "1 made, 1 unchanged, 0 without input"
 
 
+def test_a_threshold_that_no_input_lets_it_judge_is_said(tmp_path):
+    config = configured(tmp_path, ("chat",), extra="[thresholds]\npreemptions_per_hour = 100\n")
+    write(tmp_path / f"chat/{SECOND}/vllm.log", log_lines(at("2026-11-27 10:00"), 20))
+    lines = list(cli_daily.run(config, config.fleet(), [SECOND]).lines())
+    assert f"not judged: {SECOND}  preemptions_per_hour: no input tells it of chat" in lines
+    assert not any(line.startswith("alert") for line in lines)
+
+
 @pytest.mark.usefixtures("unmodelled")
 def test_an_engine_without_input_is_an_alert_of_its_group_that_says_what_was_looked_for(capsys, tmp_path):
     config = configured(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.checks import DAY_CHECKS, broken
+from pipelines.checks import DAY_CHECKS, broken, unjudged
 from pipelines.duck import connect
 
 CHECKS = {check.name: check for check in DAY_CHECKS}
@@ -28,6 +28,25 @@ def test_less_than_an_hour_observed_is_held_against_the_hour_by_what_was_seen_in
                 timestamptz '2026-01-01 {ended_at}+00' as ended_at;
         """)
         assert broken(CHECKS["preemptions_per_hour"], con, limit) == [("chat", each) for each in told]
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "figures"),
+    [
+        ("preemptions_per_hour", "preemptions (run, count_best)", "('told', 0), ('both', 3), ('both', null), ('log', null)"),
+        (
+            "recompute_share",
+            "waste (run, kind, share_best)",
+            "('told', 'preemption_recompute', 0), ('log', 'preemption_recompute', null), ('other', 'prefix_refill', null)",
+        ),
+    ],
+)
+def test_a_limit_that_is_set_names_who_it_cannot_be_held_against(name, table, figures):
+    with connect() as con:
+        con.execute(f"create schema days; create table days.{table.split()[0]} as select * from (values {figures}) as {table}")
+        assert unjudged(CHECKS[name], con, 5) == ["log"]
+        assert unjudged(CHECKS[name], con, None) == []
+        assert unjudged(CHECKS["files_are_whole"], con, None) == []
 
 
 @pytest.mark.parametrize(
