@@ -66,6 +66,7 @@ COLUMNS: dict[str, Column] = {
     "lines_not_understood": Column(INT, "lines", "Lines that look like a signal and do not follow its grammar."),
     "first_not_understood": Column(INT, "", "Line number of the first one not understood."),
     "is_other": Column(BOOL, "", "Whether it is another kind of file, or a second copy, so that nothing is missing without it."),
+    "copy_of": Column(TEXT, "", "Input of the same content that is read in its place; null where there is none."),
     "error": Column(TEXT, "", "Why the file, or the rest of it, could not be read; null where it could."),
     # what an engine says of its own load, in a statistics line
     "engines_aggregated": Column(INT, "", "Engines summed into one line; null where the line is of one engine."),
@@ -193,6 +194,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "lines_not_understood",
         "first_not_understood",
         "is_other",
+        "copy_of",
         "error",
     ),
     "engine_samples": (

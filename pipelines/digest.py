@@ -94,7 +94,8 @@ def text(
         ]
     kept, left_out = _fitted(sections, height - 2)
     if report is not None and report.exists():
-        more = f"\n  {count(left_out)} more lines of this are in it, and in summary.md beside it." if left_out else ""
+        told = "1 more line of this is" if left_out == 1 else f"{count(left_out)} more lines of this are"
+        more = f"\n  {told} in it, and in summary.md beside it." if left_out else ""
         kept.append(f"Report: {report}{more}")  # a path is not broken over lines: it is there to be copied
     return "\n\n".join(kept)
 

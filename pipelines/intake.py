@@ -40,6 +40,7 @@ class Outcome:
     account: Account = field(default_factory=Account)
     error: str | None = None
     is_other: bool = False  # some other kind of file, or a second copy: nothing is wrong with leaving it out
+    copy_of: str | None = None  # what is read in its place
 
     @property
     def is_used(self) -> bool:
@@ -65,6 +66,7 @@ class Outcome:
             "lines_not_understood": self.account.not_understood,
             "first_not_understood": self.account.first_not_understood,
             "is_other": self.is_other,
+            "copy_of": self.copy_of,
             "error": self.error,
         }
 
@@ -166,7 +168,7 @@ def find(paths: Iterable[Path | Source], *, skip: Path | None = None) -> list[So
 
 
 def twins(sources: Sequence[Source]) -> dict[Source, Source]:
-    """Files whose content, decompressed, is that of an earlier one -> that earlier one.
+    """Files whose content, decompressed, is that of another -> that other one, whose name is the shortest.
 
     Whole files are compared only where their first 64 KiB agree.
     """
@@ -178,7 +180,7 @@ def twins(sources: Sequence[Source]) -> dict[Source, Source]:
     twin_of = {}
     for alike in by_head.values():
         first_with: dict[bytes, Source] = {}
-        for source in alike if len(alike) > 1 else ():
+        for source in sorted(alike, key=lambda each: len(each.name)) if len(alike) > 1 else ():
             first = first_with.setdefault(_digest(source), source)
             if first is not source:
                 twin_of[source] = first
@@ -188,7 +190,7 @@ def twins(sources: Sequence[Source]) -> dict[Source, Source]:
 def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:  # noqa: PLR0911 - one for each way it can go
     if twin is not None:
         copy = f"{source.name}: the same content as {twin.name}, which is read; this copy is left out"
-        return Outcome(source, error=copy, is_other=True)
+        return Outcome(source, error=copy, is_other=True, copy_of=twin.name)
     if source.path.is_dir():
         return Outcome(source, error=f"{source.name}: a folder that cannot be opened; check its permissions")
     if not source.path.is_file():

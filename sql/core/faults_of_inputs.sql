@@ -9,7 +9,12 @@
 with unread as (
     select
         source,
-        case when is_other then 'not_recognised' when format is null then 'not_read' else 'read_in_part' end as flag,
+        case
+            when copy_of is not null then 'copy'
+            when is_other then 'not_recognised'
+            when format is null then 'not_read'
+            else 'read_in_part'
+        end as flag,
         if(is_other, 'info', 'error') as severity,
         1 as count,
         error as detail,

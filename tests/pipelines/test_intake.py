@@ -126,6 +126,12 @@ def test_the_same_content_is_read_once_however_it_is_stored(tmp_path):
     assert told["c.log"] is None
 
 
+def test_of_the_same_content_the_plainest_name_is_read(tmp_path):
+    write(tmp_path, **{"server - Copy.log": LOG, "server.log": LOG})
+    read = intake.read_into([tmp_path], tmp_path / "out", skip=tmp_path / "out")
+    assert {each.source.name: each.copy_of for each in read.outcomes} == {"server - Copy.log": "server.log", "server.log": None}
+
+
 # what cannot be read
 
 BROKEN = {

@@ -5,12 +5,12 @@ def test_a_log_that_could_not_be_opened_is_no_file_of_another_kind(sql):
     sql.given(
         "raw.sources",
         """
-        source     format           is_other  error
-        photo.png  -                true      photo.png: binary
-        copy.log   -                true      copy.log: the same content
-        shut.log   -                false     shut.log: cannot be opened
-        cut.gz     vllm_engine_log  false     cut.gz: ends early
-        good.log   vllm_engine_log  false     -
+        source     format           is_other  copy_of   error
+        photo.png  -                true      -         photo.png: binary
+        copy.log   -                true      good.log  copy.log: the same content
+        shut.log   -                false     -         shut.log: cannot be opened
+        cut.gz     vllm_engine_log  false     -         cut.gz: ends early
+        good.log   vllm_engine_log  false     -         -
         """,
     )
     told = {
@@ -20,7 +20,7 @@ def test_a_log_that_could_not_be_opened_is_no_file_of_another_kind(sql):
     }
     assert told == {
         "photo.png": ("not_recognised", "info"),
-        "copy.log": ("not_recognised", "info"),
+        "copy.log": ("copy", "info"),
         "shut.log": ("not_read", "error"),
         "cut.gz": ("read_in_part", "error"),
     }
