@@ -9,6 +9,7 @@ its header; a Python model says it in its docstring, in the same words:
     -- column: interval_end | Scrape that first showed the new value.
     -- check:  preemptions >= 0 | A counter that falls is a restart, not a negative event.
 
+A mart or an advice that only leads to another says `-- step: <that table>`, and is not among what a reader meets first.
 This module has no opinion on order in time, on Dagster or on the command line: `materialize` makes one table of one run.
 """
 
@@ -74,6 +75,7 @@ class Model:
     reads: tuple[str, ...]
     query: str | None = None
     function: Function | None = None
+    step: str | None = None  # table of marts or advice that it only leads to
     only: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -122,21 +124,24 @@ def _documented(
     """A model from its header text."""
     prose, columns, checks = [], [], []
     grain: tuple[str, ...] = ()
+    step: str | None = None
     for line in header.splitlines():
         kind, _, rest = line.partition(":")
         if kind == "grain":
             grain = tuple(part.strip() for part in rest.split(","))
+        elif kind == "step":
+            step = rest.strip()
         elif kind in ("column", "check"):
             what, bar, meaning = rest.partition("|")
             if not bar or not meaning.strip():
                 raise ModelError(f"{name}: `{line.strip()}` lacks its ` | sentence`")
             (columns if kind == "column" else checks).append((what.strip(), meaning.strip()))
-        elif not columns and not checks and not grain:
+        elif not (columns or checks or grain or step):
             prose.append(line)
     purpose = " ".join(" ".join(prose).split())
     if not (purpose and grain and columns):
         raise ModelError(f"{name}: its header needs a purpose, a `grain:` and a `column:` for each column")
-    return Model(name, purpose, grain, tuple(columns), tuple(checks), reads, query, function)
+    return Model(name, purpose, grain, tuple(columns), tuple(checks), reads, query, function, step)
 
 
 @cache

@@ -93,8 +93,8 @@ def artefacts(folder: Path) -> list[str]:
 
 
 def published() -> list[Model]:
-    """The models of marts and advice, whose tables a reader meets first."""
-    return [model for model in models().values() if model.layer in ("marts", "advice")]
+    """The models of marts and advice whose tables a reader meets first: those that are no step to another."""
+    return [model for model in models().values() if model.layer in ("marts", "advice") and not model.step]
 
 
 def tables() -> dict[str, str]:
@@ -110,7 +110,7 @@ def write_database(lake: Lake, path: Path) -> None:
 
 
 class Database:
-    """One self-contained DuckDB file: marts and advice in `main`, core in `core`, the inputs in `sources`; all commented.
+    """One self-contained DuckDB file: marts and advice in `main`, core and steps in `core`, inputs in `sources`; all commented.
 
     Those of core that need no schema are views in `main`, so that a query is the same over an analysis and over a lake.
     Tables are copied in the order in which they are taken, by a thread of its own, so that whoever makes them goes on meanwhile.
@@ -131,7 +131,7 @@ class Database:
     def take(self, model: Model) -> None:
         """Copy the model's table, which is there and will not change, where it is one that a reader meets."""
         if model.layer in ("core", "marts", "advice"):
-            table = f"analysis.core.{model.table}" if model.layer == "core" else f"analysis.{model.table}"
+            table = f"analysis.core.{model.table}" if model.layer == "core" or model.step else f"analysis.{model.table}"
             self._copy(model.name, table, comment=model.purpose, columns=model.columns)
 
     def _copy(self, made: str, table: str, *, comment: str, columns: Iterable[tuple[str, str]]) -> None:

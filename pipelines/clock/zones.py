@@ -18,6 +18,8 @@ from pipelines.models import Run
 from pipelines.zone import spoken
 
 LEAP_YEARS_APART = 8  # at most: 1896 and 1904
+ALIKE = 0.5  # of what either side says of the load, both say at least so much
+A_RIVAL, CLEARLY_LESS = 0.2, 0.8  # of the load shared in the best zone: what makes another worth a look, and what it may share
 
 
 @dataclass(frozen=True)
@@ -101,12 +103,9 @@ def _read_log(log: Mapping[str, Any], witnesses: Witnesses, run: Run) -> Reading
 
     overlaps = {option: _overlap(absolute(stamps, option).to_list(), windows) for option in options}
     possible = [option for option in options if overlaps[option] > 0.0]
-    alike = {option: _likeness(str(log["source"]), option, witnesses.curves) for option in possible}
-    likeness = {option: value for option, value in alike.items() if value is not None}
-    ranked = sorted(likeness, key=lambda option: -likeness[option])
-    if ranked and likeness[ranked[0]] >= 0.5 and (len(ranked) == 1 or likeness[ranked[1]] <= 0.8 * likeness[ranked[0]]):
+    if best := _by_load(str(log["source"]), possible, witnesses.curves):
         method = told("from the running requests it shares with the metrics")
-        return replace(ranked[0], error_s=resolution_s + 1.0, method=method)
+        return replace(best, error_s=resolution_s + 1.0, method=method)
     if len(possible) == 1:
         return replace(possible[0], error_s=resolution_s, method=told("from the only way in which it meets the other sources"))
     if run.timezone:
@@ -175,24 +174,48 @@ def _overlap(edges: Sequence[float | None], windows: Sequence[tuple[float, float
     return max((min(last + 1, end) - max(first, begin) + 1e-6 for begin, end in windows), default=0.0)
 
 
-def _likeness(log: str, reading: Reading, curves: pl.DataFrame) -> float | None:
-    """How alike the log's running and waiting requests are to the gauges under a reading, 0 to 1; None where either is silent."""
-    shared = every = 0.0
-    for name in ("running", "waiting"):
-        said = curves.filter((pl.col("source") == log) & (pl.col("name") == name) & pl.col("local_at").is_not_null())
-        gauge = curves.filter((pl.col("name") == name) & pl.col("utc_at").is_not_null() & (pl.col("source") != log)).sort(
-            "utc_at"
-        )
-        if said.height < FEW or gauge.height < FEW:
-            continue
-        gauge_s = (gauge["utc_at"].dt.epoch("us") / 1e6).to_list()
-        values = gauge["value"].to_list()
-        reach_s = 2 * float((pl.Series(gauge_s).diff().drop_nulls().median()) or 1.0)  # type: ignore[arg-type]
-        for at_s, value in zip(absolute(said["local_at"], reading), said["value"], strict=True):
-            index = bisect_right(gauge_s, (at_s or 0.0) + 0.5) - 1
-            other = values[index] if index >= 0 and at_s - gauge_s[index] <= reach_s else 0.0
-            shared, every = shared + min(value, other), every + max(value, other)
-    return shared / every if every else None
+def _by_load(log: str, options: Sequence[Reading], curves: pl.DataFrame) -> Reading | None:
+    """The option under which the log and the gauges say the same of the load; None where several do, or none."""
+    found = {option: alike for option in options if (alike := _Alike.under(option, log, curves)).shared}
+    if not found:
+        return None
+    best = max(found, key=lambda option: found[option].shared)
+    rivals = [alike for option, alike in found.items() if option is not best and alike.shared >= A_RIVAL * found[best].shared]
+    is_clear = all(each.shared <= CLEARLY_LESS * found[best].shared and each.ratio <= found[best].ratio for each in rivals)
+    return best if found[best].ratio >= ALIKE and is_clear else None
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """What a log and the gauges say of the load at the log's lines that the gauges cover, in requests summed over the lines."""
+
+    shared: float = 0.0  # that both say
+    every: float = 0.0  # that either says
+
+    @property
+    def ratio(self) -> float:
+        return self.shared / self.every
+
+    @classmethod
+    def under(cls, reading: Reading, log: str, curves: pl.DataFrame) -> _Alike:
+        """Of the running and the waiting requests. Lines before the first scrape and after the last are of another time."""
+        shared = every = 0.0
+        for name in ("running", "waiting"):
+            said = curves.filter((pl.col("source") == log) & (pl.col("name") == name) & pl.col("local_at").is_not_null())
+            is_gauge = (pl.col("name") == name) & pl.col("utc_at").is_not_null() & (pl.col("source") != log)
+            gauge = curves.filter(is_gauge).sort("utc_at")
+            if said.height < FEW or gauge.height < FEW:
+                continue
+            gauge_s = (gauge["utc_at"].dt.epoch("us") / 1e6).to_list()
+            values = gauge["value"].to_list()
+            reach_s = 2 * float((pl.Series(gauge_s).diff().drop_nulls().median()) or 1.0)  # type: ignore[arg-type]
+            for at_s, value in zip(absolute(said["local_at"], reading), said["value"], strict=True):
+                if at_s is None or not gauge_s[0] - reach_s <= at_s <= gauge_s[-1] + reach_s:
+                    continue
+                index = bisect_right(gauge_s, at_s + 0.5) - 1
+                other = values[index] if index >= 0 and at_s - gauge_s[index] <= reach_s else 0.0
+                shared, every = shared + min(value, other), every + max(value, other)
+        return cls(shared, every)
 
 
 def read_dates(dates: pl.DataFrame, curves: pl.DataFrame, logs: Mapping[str, Reading], run: Run) -> dict[str, Reading]:

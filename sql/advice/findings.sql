@@ -4,6 +4,7 @@
 -- spell can tell its cause from its look-alikes. Evidence sentences carry the numbers and their units; what speaks against, and what is
 -- missing, is said beside; a sentence whose figures are not known is left out.
 --
+-- step:  verdicts
 -- grain: engine, verdict, window_start
 -- column: engine           | Engine.
 -- column: verdict          | What happened.

@@ -1,5 +1,6 @@
 -- What each spell of the load's shape amounts to: held back by its client, without end, or on one engine more than on the others.
 --
+-- step:  verdicts
 -- grain: engine, verdict, window_start
 -- column: engine           | Engine.
 -- column: verdict          | What happened.

@@ -1,5 +1,6 @@
 -- What each spell of preemption amounts to: who was interrupted, what was repeated.
 --
+-- step:  verdicts
 -- grain: engine, verdict, window_start
 -- column: engine           | Engine.
 -- column: verdict          | What happened.

@@ -1,5 +1,6 @@
 -- What each spell of prefixes that had left the pool amounts to: computed again, or loaded from a tier behind it.
 --
+-- step:  verdicts
 -- grain: engine, verdict, window_start
 -- column: engine           | Engine.
 -- column: verdict          | What happened.

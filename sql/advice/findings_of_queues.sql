@@ -1,5 +1,6 @@
 -- What each spell of waiting amounts to: for what requests waited, and what failed instead.
 --
+-- step:  verdicts
 -- grain: engine, verdict, window_start
 -- column: engine           | Engine.
 -- column: verdict          | What happened.

@@ -4,6 +4,7 @@
 -- KV events tell a preempted request by the blocks that it stored again, streams by the steps that they missed and their peers had, spans
 -- how long each request waited before it first ran. Of what a request waited for, and of how full the pool was, they say nothing.
 --
+-- step:  verdicts
 -- grain: engine, verdict, window_start
 -- column: engine           | Engine.
 -- column: verdict          | preemption or queue_unknown.

@@ -1,5 +1,6 @@
 -- What each start that came to nothing amounts to: an engine that was never seen to serve.
 --
+-- step:  verdicts
 -- grain: engine, verdict, window_start
 -- column: engine           | Engine.
 -- column: verdict          | never_served.

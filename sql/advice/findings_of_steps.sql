@@ -1,5 +1,6 @@
 -- What each spell of the engine's steps amounts to: steps that took long, and such as did not come.
 --
+-- step:  verdicts
 -- grain: engine, verdict, window_start
 -- column: engine           | Engine.
 -- column: verdict          | What happened.

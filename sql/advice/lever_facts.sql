@@ -3,6 +3,7 @@
 -- Only verdicts that matter (severity 20 or more, or the primary one) are advised on; `healthy` and `insufficient_evidence` are
 -- not: what to record next time stands in verdicts.missing; nor is what pages without a time show. NULL where no input says.
 --
+-- step:  recommendations
 -- grain: engine, verdict
 -- column: engine                 | Engine.
 -- column: verdict                | The verdict to be answered.

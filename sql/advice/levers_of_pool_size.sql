@@ -3,6 +3,7 @@
 -- Each lever gets its value from the run's own numbers, or falls away. Which of them the engine has, and which are told:
 -- advice.proposals.
 --
+-- step:  recommendations
 -- grain: engine, verdict, lever
 -- column: engine     | Engine.
 -- column: verdict    | The verdict it answers.

@@ -2,6 +2,7 @@
 --
 -- Each lever gets its value from what the engine said as it started, or falls away. Which of them are told: advice.proposals.
 --
+-- step:  recommendations
 -- grain: engine, verdict, lever
 -- column: engine     | Engine.
 -- column: verdict    | The verdict it answers.

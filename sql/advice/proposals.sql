@@ -4,6 +4,7 @@
 -- version; advice.levers_of_* give each its value. One falls away where the version lacks it, or where another proposal acts on
 -- the same setting.
 --
+-- step:  recommendations
 -- grain: engine, rank
 -- column: engine      | Engine.
 -- column: rank        | 1 is to be tried first.

@@ -2,6 +2,7 @@
 --
 -- A V1 log says nothing of preemption: with a full pool it is only suspected. Without samples of the load nothing is known.
 --
+-- step:  verdicts
 -- grain: engine
 -- column: engine           | Engine; NULL where no input names one.
 -- column: verdict          | insufficient_evidence.

@@ -1,5 +1,6 @@
 -- What is left of an engine's observed time once every finding that matters is cut out, and every hole: there nothing was wrong.
 --
+-- step:  verdicts
 -- grain: engine, window_start
 -- column: engine           | Engine.
 -- column: verdict          | healthy.

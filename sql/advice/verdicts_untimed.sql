@@ -3,6 +3,7 @@
 -- They say as much as a page with a time does of its instant. Windows are NULL: an instant that is not known is not made up, and a
 -- file's own date is not the time at which its page was fetched.
 --
+-- step:  verdicts
 -- grain: engine, verdict
 -- column: engine           | Engine.
 -- column: verdict          | queue_*, healthy, preemption, or insufficient_evidence where no page says whether anybody waits.

@@ -2,6 +2,7 @@
 --
 -- Interrupted answers matter from two requests in a hundred on, delays from a severity of ten; below that a finding is a remark.
 --
+-- step:  verdicts
 -- grain: engine, verdict, window_start
 -- column: engine           | Engine.
 -- column: verdict          | What happened.

@@ -2,6 +2,7 @@
 --
 -- Counters are shared out by overlap of scrape interval and spell. NULL where an input does not carry the quantity.
 --
+-- step:  verdicts
 -- grain: engine, verdict, window_start
 -- column: engine             | Engine.
 -- column: verdict            | The verdict the spell's signs are of.

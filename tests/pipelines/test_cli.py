@@ -550,11 +550,14 @@ print(sorted({{"dagster", "altair", "vl_convert"}} & set(sys.modules)))
     assert told.stdout.splitlines()[-1] == "[]"
 
 
-def test_help_answers_in_a_quarter_of_a_second_of_cpu():
-    before = os.times()
-    subprocess.run([sys.executable, "-m", "pipelines.cli", "--help"], capture_output=True, cwd=PROJECT, check=True)
-    after = os.times()
-    assert after.children_user + after.children_system - before.children_user - before.children_system < 0.25
+def test_help_takes_a_few_times_what_python_takes_to_start():
+    def cost(*words: str) -> float:
+        before = os.times()
+        subprocess.run([sys.executable, *words], capture_output=True, cwd=PROJECT, check=True)
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    assert cost("-m", "pipelines.cli", "--help") < 12 * max(0.02, cost("-c", "pass"))
 
 
 @pytest.mark.parametrize("given", [["--timezone", "-05:00"], ["--timezone=-05:00"], ["--timezone", "-0500"]])

@@ -213,6 +213,18 @@ def test_where_many_zones_meet_them_the_load_decides(zone, seed):
 
 
 @QUICK
+@given(zones, seeds)
+def test_the_load_of_a_time_without_metrics_does_not_speak_against_a_zone(zone, seed):
+    """A log of weeks beside the metrics of an hour, or a day's folder that the night before reaches into."""
+    world = World(zone=zone, seed=seed, scrape_s=5.0).log(has_requests=False, has_load=True)
+    world.metrics(before_s=300, after_s=300)
+    busy = [world.start - timedelta(hours=9, seconds=10 * second) for second in range(60)]
+    for line, at in enumerate(busy):
+        world.add("engine_samples", source="server.log", line=1000 + line, at_local=world.local(at), running=32, waiting=9)
+    reads_right(world.clocks()["server.log"], world)
+
+
+@QUICK
 @given(seeds, st.integers(0, 99))
 def test_the_order_of_rows_and_files_changes_nothing(seed, shuffled):
     world = World(seed=seed, count=15).client("b.json").client("a.json").spans().log().metrics()

@@ -14,6 +14,7 @@ from pipelines.checks import RAW_CHECKS, failing_rows, of_model
 from pipelines.duck import connect
 from pipelines.lake import Lake
 from pipelines.models import Model, ModelError, Run, from_sql, models, set_variables, view
+from pipelines.publish import published
 from tests.conftest import SAMPLES
 
 
@@ -31,6 +32,17 @@ def lakes(analyze_sample) -> list[Lake]:
 def test_every_model_makes_the_columns_its_header_names_in_that_order(lakes):
     for model in models().values():
         assert pq.read_schema(lakes[0].path(model.name)).names == [name for name, _ in model.columns], model.name
+
+
+def test_a_step_leads_to_the_published_table_that_it_names():
+    def read_by(table: str) -> set[str]:
+        return {table}.union(*(read_by(name) for name in models()[table].reads if name in models()))
+
+    led_to = {f"advice.{model.step}" for model in models().values() if model.step}
+    assert led_to <= {model.name for model in published()}
+    steps = {model.name for model in models().values() if model.step}
+    assert steps == {name for name in steps if name in read_by(f"advice.{models()[name].step}")}
+    assert {model.layer for model in models().values() if model.step} <= {"marts", "advice"}
 
 
 def test_every_check_holds_on_every_sample(lakes):
