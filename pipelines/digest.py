@@ -12,8 +12,9 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
+from math import ceil
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ import duckdb
 
 import parsers
 from pipelines.charts import language, latencies
+from pipelines.charts.holes import held_until
 from pipelines.charts.language import PREEMPTION, QUEUEING, WORK, Tone, between, count, duration, percent
 from pipelines.duck import literal
 from pipelines.intake import Intake
@@ -213,10 +215,11 @@ def _curves(result: Result, engine: str | None, *, is_fleet: bool, colour: bool)
     rows = result.rows("timeline", f"engine is not distinct from {_literal(engine)}", "bucket_at")
     if len(rows) < 3:
         return
-    drawn = [_curve(rows, curve, colour=colour) for curve in CURVES]
+    spans = [(row["bucket_at"], row["bucket_at"] + timedelta(seconds=row["bucket_s"])) for row in rows]
+    drawn = [_curve(rows, _places(spans), curve, colour=colour) for curve in CURVES]
     shown = [line for line in drawn if line]
     if shown:
-        ends = (rows[0]["bucket_at"], rows[-1]["bucket_at"])
+        ends = (spans[0][0], spans[-1][1])
         form = "%H:%M:%S" if ends[0].date() == ends[1].date() else "%d %b %H:%M"
         first, last = (f"{end:{form}}" for end in ends)
         axis = f"  {'':<16}{first}{last:>{CURVE - len(first)}} UTC"
@@ -226,25 +229,33 @@ def _curves(result: Result, engine: str | None, *, is_fleet: bool, colour: bool)
             yield Block(3, _wrap(f"Curves of engine {engine}.", indent="  "))
 
 
-def _curve(rows: Sequence[Row], of: Curve, *, colour: bool) -> str:
+def _places(spans: Sequence[tuple[datetime, datetime]]) -> list[list[int]]:
+    """The buckets that each column of a curve shows, by their place: a column is a part of the run's time, and shows a hole."""
+    first, last = spans[0][0], spans[-1][1]
+    column = (last - first) / CURVE
+    shown: list[list[int]] = [[] for _ in range(CURVE)]
+    for place, ((begin, _), end) in enumerate(zip(spans, held_until(spans), strict=True)):
+        start = min(int((begin - first) / column), CURVE - 1)
+        for each in shown[start : max(start + 1, ceil(round((end - first) / column, 6)))]:
+            each.append(place)
+    return shown
+
+
+def _curve(rows: Sequence[Row], places: Sequence[Sequence[int]], of: Curve, *, colour: bool) -> str:
     """`label  ▁▂▇█▂  reading`; "" where no input tells it, or where it was nothing throughout."""
     values = [row[of.column] for row in rows]
     known = [value for value in values if value is not None]
     if not known or not max(known):
         return ""
-    curve = spark(values, CURVE, of.most)
+    curve = spark([[values[place] for place in column] for column in places], of.most)
     return f"  {of.label:<16}{f'{_tone(of.tone)}{curve}{PLAIN}' if colour else curve}  {of.reading(known)}"
 
 
-def spark(values: Sequence[float | None], columns: int, most: float | None = None) -> str:
-    """A curve of so many columns, the highest of each column's values as one of eight steps; blank where none is known."""
-    highest = most or max((value for value in values if value is not None), default=0) or 1
-    cells = []
-    for place in range(columns):
-        start, end = place * len(values) // columns, -(-(place + 1) * len(values) // columns)
-        known = [value for value in values[start:end] if value is not None]
-        cells.append(STEPS[round((len(STEPS) - 1) * min(max(known) / highest, 1))] if known else " ")
-    return "".join(cells)
+def spark(columns: Sequence[Sequence[float | None]], most: float | None = None) -> str:
+    """A curve, the highest of each column's values as one of eight steps; blank where none is known."""
+    known = [max((value for value in column if value is not None), default=None) for column in columns]
+    highest = most or max((value for value in known if value is not None), default=0) or 1
+    return "".join(" " if value is None else STEPS[round((len(STEPS) - 1) * min(value / highest, 1))] for value in known)
 
 
 def _waste(result: Result) -> Iterator[Block]:

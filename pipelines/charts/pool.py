@@ -10,6 +10,7 @@ import altair as alt
 from pipelines.charts import language
 from pipelines.charts.data import RUN_SPAN, Data, Row
 from pipelines.charts.figure import Entry, Figure, amount_axis, finished, header, layered, named, time_axis, view_window
+from pipelines.charts.holes import with_holes
 from pipelines.charts.language import GRID, HAIR, WORK, WORK_SOFT, Tone, percent
 
 QUERY = """\
@@ -76,7 +77,8 @@ def figure(data: Data) -> Figure:
         return replace(figure, legend=())
     chart = layered(_stack(parts), *header("Share of the KV pool, %"), height=110)
     window = view_window(data.rows(RUN_SPAN), "from_at", "to_at")
-    return replace(figure, spec=finished(chart, {"rows": rows}, figure.alt, params=window))
+    shown = with_holes(rows, "step_at", "step_end", (), parts)
+    return replace(figure, spec=finished(chart, {"rows": shown}, figure.alt, params=window))
 
 
 def _stack(parts: Sequence[str]) -> alt.Chart:

@@ -22,6 +22,7 @@ from pipelines.charts.figure import (
     time_axis,
     view_window,
 )
+from pipelines.charts.holes import with_holes
 from pipelines.charts.language import PREFIX_EVICTION, WORK, WORK_SOFT, count, percent
 
 QUERY = """\
@@ -113,7 +114,10 @@ def figure(data: Data) -> Figure:
     if not panels:
         return figure
     window = view_window(data.rows(RUN_SPAN), "from_at", "to_at")
-    return replace(figure, spec=finished(stacked(*panels), {"rows": rows}, figure.alt, params=window))
+    of_blocks = [row for row in rows if row["evicted_tokens"] is not None]
+    of_hits = [row for row in rows if row["evicted_tokens"] is None]
+    shown = with_holes(of_hits, "bucket_at", "bucket_end", ("prefix_hit_percent", "kv_usage_percent")) + of_blocks
+    return replace(figure, spec=finished(stacked(*panels), {"rows": shown}, figure.alt, params=window))
 
 
 def _load(x: alt.X) -> Spec:

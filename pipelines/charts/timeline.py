@@ -29,6 +29,7 @@ from pipelines.charts.figure import (
     time_axis,
     view_window,
 )
+from pipelines.charts.holes import with_holes
 from pipelines.charts.language import PREEMPTION, QUEUEING, RECOMPUTATION, SOFT, WORK, WORK_SOFT, Tone
 
 QUERY = """\
@@ -215,7 +216,10 @@ def _with_spec(
     bands = [_band(panel) for panel in shown]
     chart = stacked(*([ribbon] if ribbon is not None else []), *panels)
     chart["params"] = [{**param_of(each), "views": bands} for each in (pointer, brush)]  # the same in all panels: what links them
-    datasets = {"rows": rows, "windows": _for_every_engine(worded(windows), rows)}
+    drawn = {each.column: each.mark for panel in shown for each in panel.series if each.mark != "bar"}
+    lines, stacks = ([column for column in drawn if (drawn[column] == "stack") is wanted] for wanted in (False, True))
+    broken = with_holes(rows, "bucket_at", "bucket_end", lines, stacks)
+    datasets = {"rows": broken, "windows": _for_every_engine(worded(windows), rows)}
     spec = finished(chart, datasets, figure.alt, params=[engine, *view_window(span, "from_at", "to_at")])
     return replace(figure, spec=spec)
 

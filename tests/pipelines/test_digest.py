@@ -126,10 +126,21 @@ def test_colour_adds_nothing_but_colour_and_names_the_event_in_its_own(tmp_path)
 
 
 def test_what_no_input_tells_is_blank_in_a_curve_and_nothing_is_the_lowest_step():
-    assert digest.spark([0, 7, None, 3.5], 4) == "▁█ ▅"
-    assert digest.spark([0, 0, 0, 9], 2) == "▁█", "a column shows its highest value"
-    assert digest.spark([4], 3) == "███"
-    assert digest.spark([0.02, 0.5, 1], 3, most=1) == "▁▅█", "a share tells how full, not only how it went"
+    assert digest.spark([[0], [7], [None], [3.5], []]) == "▁█ ▅ "
+    assert digest.spark([[0, 0], [0, 9]]) == "▁█", "a column shows its highest value"
+    assert digest.spark([[0.02], [0.5], [1]], most=1) == "▁▅█", "a share tells how full, not only how it went"
+
+
+def test_a_curve_keeps_time_and_is_blank_where_nothing_was_seen(tmp_path):
+    """Ten minutes of a busy engine, then nothing for as long, as of a server that is down, then ten more."""
+    second_half = "bucket_at >= (select median(bucket_at) from timeline)"
+    later = f"update timeline set bucket_at = bucket_at + interval 10 minute where {second_half}"
+    screen = digest.text(synthetic.analysis(tmp_path, afterwards=later))
+    [pool] = [line for line in screen.splitlines() if "KV pool  " in line]
+    curve = pool[18 : 18 + digest.CURVE]
+    filled = [place for place, step in enumerate(curve) if step != " "]
+    assert (filled[0], filled[-1]) == (0, digest.CURVE - 1)
+    assert re.fullmatch(r"[▁-█]{8,10} {24,28}[▁-█]{8,10}", curve)
 
 
 def test_a_line_breaks_neither_between_a_number_and_its_unit_nor_in_a_clause(tmp_path):
