@@ -341,7 +341,7 @@ def _changes(result: Result, *, is_fleet: bool) -> Iterator[Block]:
         if number == 1:
             for rank, label, column in (
                 (1, "Effect", "expected_effect"),
-                (2, "Trade-off", "trade_off"),
+                (1, "Trade-off", "trade_off"),  # a change is not told without its price
                 (3, "Verify", "verify_by"),
             ):
                 if row[column]:

@@ -122,8 +122,8 @@ create table sources as from (values
 create schema core;
 create table core.requests as from requests;
 create table core.client_latencies as from (values
-    ($file, $file, 0::bigint, null::timestamptz, 640::bigint, 3::bigint, 109.8::double, 121.6::double, 0.2112::double, 0.2586::double)
-) as rows(source, source_file, run_index, started_at, completed, failed, ttft_p50_s, ttft_p99_s, itl_p50_s, itl_p99_s);
+    ($file, $file, 0::bigint, null::timestamptz, 640::bigint, 3::bigint, 109.8::double, 121.6::double, 0.2112::double, 0.2586::double, true)
+) as rows(source, source_file, run_index, started_at, completed, failed, ttft_p50_s, ttft_p99_s, itl_p50_s, itl_p99_s, is_alone);
 create table core.sequence_lengths as from (
     select engine, unnest(['calm', 'pressure']) as scope, 55::bigint as requests, unnest([150.0, 210.0])::double as prompt_p50,
         300.0::double as prompt_p90, 330.0::double as prompt_p99, unnest([120.0, 180.0])::double as output_p50,

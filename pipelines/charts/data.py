@@ -73,7 +73,7 @@ TABLES: dict[str, str] = {
     ),
     "core.client_latencies": (
         "source varchar, source_file varchar, run_index bigint, started_at timestamptz, completed bigint, failed bigint, "
-        "ttft_p50_s double, ttft_p99_s double, itl_p50_s double, itl_p99_s double"
+        "ttft_p50_s double, ttft_p99_s double, itl_p50_s double, itl_p99_s double, is_alone boolean"
     ),
     "core.sequence_lengths": (
         "engine varchar, scope varchar, requests bigint, prompt_p50 double, prompt_p90 double, prompt_p99 double, "

@@ -12,10 +12,10 @@ MEASURES = (("TTFT", "ttft_p50_s", "ttft_p99_s"), ("between tokens", "itl_p50_s"
 
 
 def sentences(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """`TTFT 1 min 50 s (p99 2 min 2 s), between tokens 211 ms, 640 requests.`; with its file where there are several."""
+    """`TTFT 1 min 50 s (p99 2 min 2 s), between tokens 211 ms, 640 requests.`; with its file where the run has other results."""
     for row in rows:
         told = [*filter(None, (_measure(row, *each) for each in MEASURES)), *_requests(row)]
-        name = f"{row['source_file']}: " if len({each["source_file"] for each in rows}) > 1 else ""
+        name = "" if row["is_alone"] else f"{row['source_file']}: "
         yield f"{name}{', '.join(told)}."
 
 

@@ -11,6 +11,7 @@ from pipelines.charts import language
 from pipelines.charts.data import Data, Row
 from pipelines.charts.figure import Entry, Figure, finished, in_order, layered, named, time_axis, view_window
 from pipelines.charts.language import (
+    HAIR,
     LOOK_ALIKE,
     PREEMPTION,
     QUEUEING,
@@ -26,7 +27,7 @@ from pipelines.charts.language import (
 
 PARTS: dict[str, tuple[str, Tone]] = {
     "queue": ("Queued", QUEUEING.tone),
-    "first": ("To first token (queue and prefill not told apart)", UNTOLD),
+    "first": ("To first token (queue and prefill not told apart)", HAIR),
     "prefill": ("Prefill", WORK_SOFT),
     "decode": ("Streaming", WORK),
     "paused": ("Paused by preemption", PREEMPTION.tone),

@@ -123,7 +123,10 @@ queueing as (
             case when not facts.is_instant then format('Up to {} requests were seen waiting, and {} running.', facts.max_waiting, facts.max_running) end,
             case
                 when facts.is_instant then format('KV usage was {:.0f} %.', 100 * facts.max_kv_usage_ratio)
-                else format('KV usage between samples was {:.0f} % on average, {:.0f} % at most.', 100 * facts.mean_kv_usage_ratio, 100 * facts.max_kv_usage_ratio)
+                else format(
+                    'KV usage between samples was {:.0f} % on average, {:.0f} % at most.',
+                    round(100 * facts.mean_kv_usage_ratio, 6), round(100 * facts.max_kv_usage_ratio, 6)
+                )
             end,
             case facts.max_num_seqs_source
                 when 'argument' then format(

@@ -81,7 +81,7 @@ shorter_prompts as (
         [
             case
                 when verdict in ('preemption', 'queue_kv_capacity') then coalesce(
-                    format('With prompts a third shorter {} sequences fit where {} do now.', fits_with_shorter_prompts, fits_95),
+                    format('With prompts a third shorter {} sequences fit 95 % of the time where {} do now.', fits_with_shorter_prompts, fits_95),
                     format('With prompts a third shorter {:.0f} % more sequences fit.', 100 / (1 - prompt_share / 3) - 100)
                 )
                 when verdict = 'queue_token_budget' then 'With prompts a third shorter the same steps admit half as many again.'
@@ -91,7 +91,7 @@ shorter_prompts as (
         []::varchar[] as estimates,
         []::varchar[] as prices,
         [format('Prompts are {:.0f} % of what a running sequence holds.', 100 * prompt_share), heaviest_prompts] as evidence,
-        'the same formula with two thirds of the prompt tokens' as method,
+        'the pool over what a sequence needs, with two thirds of the prompt tokens' as method,
     from shortened
     -- preemption comes from growth: there prompts must hold clearly more than half to be the lever
     where prompt_share >= case verdict when 'preemption' then 0.6 else 0.5 end
@@ -110,13 +110,13 @@ shorter_outputs as (
             case
                 when verdict = 'queue_max_num_seqs' then format(
                     'With answers a third shorter a slot is free half as often again. More slots are no way out: the pool '
-                    'holds {}, and '
+                    'holds {} 95 % of the time, and '
                     '{} run now.',
                     fits_95, running_limit
                 )
                 else coalesce(
                     format(
-                        'With answers a third shorter {} sequences fit where {} do now, and each leaves sooner.',
+                        'With answers a third shorter {} sequences fit 95 % of the time where {} do now, and each leaves sooner.',
                         fits_with_shorter_outputs, fits_95
                     ),
                     format(
@@ -130,7 +130,7 @@ shorter_outputs as (
         []::varchar[] as prices,
         [format('Answers are {:.0f} % of what a running sequence holds.', 100 * (1 - prompt_share)), heaviest_outputs]
             as evidence,
-        'the same formula with two thirds of the output tokens' as method,
+        'the pool over what a sequence needs, with two thirds of the output tokens' as method,
     from shortened
     where (prompt_share < case verdict when 'preemption' then 0.6 when 'queue_kv_capacity' then 0.5 else 0 end)
         or (verdict = 'queue_max_num_seqs' and fits_95 < 1.25 * running_limit and output_mean is not null)
@@ -180,7 +180,7 @@ smaller_kv_entries as (
         case engine_kind when 'sglang' then 'fp8_e5m2' else 'fp8' end as to_value,
         [
             format(
-                'The pool holds about {} tokens instead of {}: {} sequences fit where {} do now.',
+                'The pool holds about {} tokens instead of {}: {} sequences fit 95 % of the time where {} do now.',
                 spoken_roughly(2 * kv_capacity_tokens), spoken_count(kv_capacity_tokens),
                 most_sequences(2 * pool_tokens, held_tokens, held_deviation_tokens, 1.645), fits_95
             ),
@@ -188,7 +188,7 @@ smaller_kv_entries as (
         []::varchar[] as estimates,
         []::varchar[] as prices,
         [fit_sentence] as evidence,
-        'half the bytes for a token, and the same formula' as method,
+        'half the bytes for a token, and the pool over what a sequence needs' as method,
     from cramped
     where kv_cache_dtype is not null
         and kv_cache_dtype not like '%fp8%'

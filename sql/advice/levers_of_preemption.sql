@@ -42,7 +42,7 @@ fewer_sequences as (
         greatest(1, cap // ranks_summed)::varchar as to_value,
         [
             coalesce(
-                format('{} at once instead of {}: ', cap, coalesce(max_num_seqs::varchar, format('the up to {} seen', running_limit))),
+                format('{} at once instead of {}: ', cap, coalesce(max_num_seqs::varchar, format('the up to {} seen then', running_limit))),
                 format('{} at once: ', cap)
             )
             || coalesce(

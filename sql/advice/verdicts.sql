@@ -66,6 +66,16 @@ ranked as (
     from told
 ),
 
+weighed as (
+    select
+        *,
+        -- a cause that is not told counts half: one that is told says more
+        max(case when matters then severity * if(verdict = 'queue_unknown', 0.5, 1) + queue_severity end) over of_its_kind as weight,
+        max(queue_severity) over of_its_kind > 0 as has_queue,
+    from ranked
+    window of_its_kind as (partition by engine, verdict)
+),
+
 chosen as (
     select
         *,
@@ -73,14 +83,14 @@ chosen as (
             partition by engine
             -- a finding that does not matter is a remark: the run's verdict is then that it cannot be told, or healthy
             order by matters desc,
-                -- a cause that is not told counts half: one that is told says more
-                case when matters then severity * if(verdict = 'queue_unknown', 0.5, 1) + queue_severity end desc nulls last,
+                -- what happened is told by its worst window, with or without a queue beside it
+                weight desc nulls last, case when matters then severity end desc,
                 verdict = 'insufficient_evidence' desc, verdict = 'healthy' desc, window_s desc nulls last, window_start
         ) = 1 as is_primary,
         -- which need not be the one that is chosen
         arg_max(verdict, severity) filter (where matters) over (partition by engine) as severest,
         max(severity) filter (where matters) over (partition by engine) as most_severity,
-    from ranked
+    from weighed
 )
 
 select
@@ -101,7 +111,7 @@ select
                 'By itself {} is more severe ({:.0f}); {}.',
                 spoken_verdict(severest),
                 most_severity,
-                if(queue_severity > 0, 'with this counts the queue that is of the same shortage', 'its cause is not told, and of this one it is')
+                if(has_queue, 'with this counts the queue that is of the same shortage', 'its cause is not told, and of this one it is')
             )
         )
         else evidence_against

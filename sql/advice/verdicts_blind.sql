@@ -174,8 +174,13 @@ select
         )
         when preempted.engine is not null then preempted.summary
         when engines.samples > 0 then format(
-            'KV usage reached {:.0f} % with {} waiting: preemption is likely, but a log of this version does not show it.',
-            100 * engines.max_kv_usage_ratio, engines.max_waiting
+            'KV usage reached {:.0f} %{}: preemption is likely, but a log of this version does not show it.',
+            100 * engines.max_kv_usage_ratio,
+            case
+                when engines.max_waiting > 0 then format(', and up to {} waited', engines.max_waiting)
+                when engines.max_waiting = 0 then ', with nobody waiting'
+                else ''
+            end
         )
         when unjudged.reason = 'no_requests' then 'The benchmark sent no request: there is nothing that could have waited or been interrupted.'
         when unjudged.reason = 'outside_window' then 'Nothing of what was given is of the time asked for (--since, --until): nothing can be said of it.'

@@ -13,6 +13,7 @@
 -- column: ttft_p99_s  | 99th percentile of it.
 -- column: itl_p50_s   | Median time between tokens or chunks; of tokens per request on average, where only that is told.
 -- column: itl_p99_s   | 99th percentile of it.
+-- column: is_alone    | Whether the run has no other result.
 select
     sums.source,
     parse_filename(sums.source) as source_file,
@@ -24,6 +25,7 @@ select
     sums.ttft_p99_s,
     sums.itl_p50_s,
     sums.itl_p99_s,
+    (select count(distinct source) from core.client_sums) = 1 as is_alone,
 from core.client_sums as sums
 anti join core.sweep_runs using (source, run_index)
 anti join (from staging.client_requests where ttft_s is not null) as requests using (source, run_index)

@@ -26,7 +26,7 @@ restarts as (
     select
         engine as source,
         'restarted' as flag,
-        'info' as severity,
+        'warning' as severity,
         count(*) as count,
         format('The engine was started anew {}, the last time at {}.', spoken_times(count(*)), strftime(max(life_start), '%Y-%m-%d %H:%M:%S UTC'))
             as detail,

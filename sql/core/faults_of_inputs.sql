@@ -57,7 +57,7 @@ clocks as (
                 'It carries no time: told as of an unknown instant, not on the timeline. Its file''s own date, which a copy changes, is not used.'
             when clock = 'none' and placed_at is null then 'It carries no time and could not be placed: its rows are not on the timeline.'
             when error_s is null and method like 'assumed%'
-                then format('Its times rest on an assumption: {}. --timezone (`timezone` in kvpressure.toml) says whose zone its stamps are in.', method)
+                then format('Its zone is assumed ({}); --timezone, or `timezone` in kvpressure.toml, gives it.', replace(method, 'assumed ', ''))
             when error_s is null then format('Its times rest on an assumption: {}.', method)
             else format('Its times may be off by {:.1f} s ({}).', error_s, method)
         end as detail,

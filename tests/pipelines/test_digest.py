@@ -89,7 +89,10 @@ def test_latency_as_clients_summed_it_up_is_a_line_each_with_the_file_where_ther
     assert "As the client measured\n  TTFT 1 min 50 s (p99 2 min 2 s), between tokens 211 ms (p99 259 ms)," in digest.text(
         one, height=200
     )
-    more = "insert into core.client_latencies values ('b', 'b.json', 0, null, 1, null, 0.05, null, null, 0.02);"
+    more = """
+        update core.client_latencies set is_alone = false;
+        insert into core.client_latencies values ('b', 'b.json', 0, null, 1, null, 0.05, null, null, 0.02, false);
+    """
     two = digest.text(synthetic.analysis(tmp_path / "two", afterwards=more), height=200)
     assert "  b.json: TTFT 50 ms, between tokens p99 20 ms, 1 request completed.\n" in two
     none = synthetic.analysis(tmp_path / "none", afterwards="drop table core.client_latencies;")

@@ -93,6 +93,8 @@ def test_the_verdict_is_the_finding_that_counts_for_most(sql, findings, verdict)
         (["preemption 0 20 80", "queue_kv_capacity 0 60 72"], [80, 72]),
         (["preemption 0 20 12", "queue_kv_capacity 0 60 72", "preemption 40 50 5"], [72, 72, 5]),  # and told of it once
         (["preemption 0 20 12", "queue_max_num_seqs 30 60 11"], [12, 11]),
+        # of two windows of one kind the worse leads, though the other has the queue
+        (["preemption 0 20 30", "queue_kv_capacity 0 20 40", "preemption 40 60 50"], [50, 40, 30]),
     ],
 )
 def test_the_main_verdict_is_as_severe_as_the_queue_it_explains(sql, findings, severities):
@@ -270,7 +272,7 @@ def test_a_v1_log_with_a_full_pool_cannot_tell_whether_it_preempts(alone, genera
     rows = alone.rows("advice.verdicts").dicts()
     assert primary(alone) == ("insufficient_evidence" if is_told else "healthy")
     assert [row["severity"] for row in rows if row["verdict"] == "insufficient_evidence"] == [15] * is_told
-    assert rows[0]["summary"].startswith("KV usage reached 90 % with 0 waiting") == is_told
+    assert rows[0]["summary"].startswith("KV usage reached 90 %, with nobody waiting: preemption is likely") == is_told
 
 
 @pytest.mark.parametrize(
