@@ -121,9 +121,9 @@ def _read_log(log: Mapping[str, Any], witnesses: Witnesses, run: Run) -> Reading
 
 def _doubted(given: Reading, stamps: pl.Series, windows: Sequence[tuple[float, float]]) -> Reading:
     """A zone that was given and lets the log meet nothing, with doubt where another would let half of it meet another input."""
+    half_s = (stamps.max() - stamps.min()).total_seconds() / 2  # type: ignore[operator, union-attr]
     for zone in ZONES:
-        edges = absolute(stamps, replace(given, zone=zone)).to_list()
-        if _overlap(edges, windows) > (max(edges) - min(edges)) / 2:
+        if _overlap(absolute(stamps, replace(given, zone=zone)).to_list(), windows) > half_s:
             method = f"{spoken(given.zone)}, as given, in which it meets no other input; in {spoken(zone)} it would"
             return replace(given, error_s=None, method=method)
     return given

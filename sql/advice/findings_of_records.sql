@@ -1,5 +1,5 @@
--- What KV events and requests' own records amount to where nothing else tells it: preemptions that no counter counts, waits of an engine
--- whose load no input shows.
+-- What KV events and requests' own records amount to where nothing else tells it: preemptions and prefixes computed again that no counter
+-- counts, waits of an engine whose load no input shows.
 --
 -- KV events tell a preempted request by the blocks that it stored again, streams by the steps that they missed and their peers had, spans
 -- how long each request waited before it first ran. Of what a request waited for, and of how full the pool was, they say nothing.
@@ -7,7 +7,7 @@
 -- step:  verdicts
 -- grain: engine, verdict, window_start
 -- column: engine           | Engine.
--- column: verdict          | preemption or queue_unknown.
+-- column: verdict          | preemption, prefix_eviction or queue_unknown.
 -- column: window_start     | The first of it; NULL where the requests have no time.
 -- column: window_end       | The last of it.
 -- column: peak_at          | When it was worst.
@@ -68,7 +68,8 @@ stored as (
 resumed as (
     select engine, min(stored_at) as first_at, max(stored_at) as last_at, arg_max(stored_at, blocks_again) as peak_at
     from core.blocks_stored_again
-    where kind = 'resume'
+    inner join core.resumes using (engine, again_index)
+    where resumes.is_possible
     group by engine
 ),
 
@@ -135,6 +136,68 @@ told_by_events as (
     where counted.method = 'kv_events'
         and counted.count_best >= 1
         and counted.engine not in (select engine from core.spells where verdict = 'preemption')
+),
+
+-- the time in which prefixes were computed again
+refills as (
+    select engine, min(stored_at) as first_at, max(stored_at) as last_at, arg_max(stored_at, blocks_again) as peak_at
+    from core.blocks_stored_again
+    where kind = 'refill'
+    group by engine
+),
+
+-- what was computed in it, and the prompts that were asked for in it, where requests are known
+again as (
+    select refills.*, computed.tokens as stored_tokens, greatest(computed.tokens, asked.tokens) as asked_tokens,
+    from refills
+    left join lateral (
+        select sum(events.block_size) as tokens
+        from staging.kv_events as events
+        where events.engine = refills.engine
+            and events.event = 'stored'
+            and coalesce(events.group_idx, 0) = 0
+            and events.published_at between refills.first_at and refills.last_at
+    ) as computed on true
+    left join lateral (
+        select sum(requests.input_tokens) as tokens
+        from core.requests as requests
+        where requests.engine = refills.engine
+            and requests.arrived_at between plus_seconds(refills.first_at, -1) and refills.last_at
+    ) as asked on true
+),
+
+told_by_refills as (
+    select
+        again.engine,
+        'prefix_eviction' as verdict,
+        again.first_at as window_start,
+        again.last_at as window_end,
+        again.peak_at,
+        100 * sqrt(clamp(ratio(waste.tokens_best, again.asked_tokens), 0, 1)) as severity,
+        0.85 as confidence,
+        format(
+            'Reusable prefix blocks were reclaimed before they were asked for again: {} tokens of them were computed a second time, {:.0f} % of all that was '
+            || 'computed in that time.',
+            spoken_count(waste.tokens_best), 100 * ratio(waste.tokens_best, again.stored_tokens)
+        ) as summary,
+        sentences([
+            format('{} tokens of blocks removed earlier were stored again, told by {}.', spoken_count(waste.tokens_best), waste.told_by),
+            'The requests that stored them were not rebuilt: these blocks are of prompts that had been computed before.',
+        ]) as evidence,
+        sentences([
+            case when counted.count_best > 0 then 'Requests were preempted as well: what they hold again is not cache.' end,
+        ]) as evidence_against,
+        sentences([what_to_record(engines.engine_kind, engines.engine_version, engines.prefix_caching)[1]]) as missing,
+    from again
+    inner join marts.waste on waste.engine = again.engine and waste.kind = 'prefix_refill' and waste.method = 'kv_events'
+    left join marts.waste as repeated on repeated.engine = again.engine and repeated.kind = 'preemption_recompute'
+    left join marts.preemptions as counted on counted.engine = again.engine
+    left join core.engines on engines.engine = again.engine
+    -- as much as the sign of it asks for where the hits are counted
+    where waste.tokens_best >= 0.33 * again.stored_tokens
+        and waste.tokens_best > coalesce(repeated.tokens_best, 0)
+        and engines.kv_connector is null -- what stands behind the pool may have had them
+        and again.engine not in (select engine from core.prefix_intervals)
 ),
 
 told_by_streams as (
@@ -205,6 +268,7 @@ told_by_waits as (
 select engine, verdict, window_start, window_end, peak_at, severity, confidence, summary, evidence, evidence_against, missing,
 from (
     from told_by_events
+    union all by name from told_by_refills
     union all by name from told_by_streams
     union all by name from told_by_waits
 )

@@ -5,10 +5,12 @@
 -- from nothing to a block, but nothing where the victim itself needed the next one, as one in so many does as were running. A sum
 -- over resumes is known to within three standard deviations (size * sqrt(resumes / 12)).
 -- Resumes that are not seen are those the counter has more of. Where it has fewer than were told apart, those that had stood
--- still longest are not resumes but prompts that end where an earlier answer ended.
+-- still longest are not resumes but prompts that end where an earlier answer ended; so are, without a counter, those that
+-- core.resumes rules out.
 --
 -- With an external KV tier, blocks stored again may have been loaded. What the tier's counter leaves over may have been, too (it
--- leaves out requests that load a second time), so it bounds the refill from above, and the middle is as good as any guess.
+-- leaves out requests that load a second time), so it bounds the refill from above, and the middle is as good as any guess. Of a
+-- tier whose counter is in no input, all of it may have been.
 --
 -- grain: engine
 -- column: engine            | Engine that published events.
@@ -98,8 +100,10 @@ placed as (
         again.*,
         counted.preemptions,
         coalesce(again.stored_at between counted.counted_from and counted.counted_until, false) as is_counted,
+        coalesce(resumes.is_possible, false) as is_believable,
     from core.blocks_stored_again as again
     left join counted using (engine)
+    left join core.resumes using (engine, again_index)
 ),
 
 -- is_sure: a resume for certain. is_resume: taken for one. is_possible: it may be one
@@ -107,16 +111,16 @@ ranked as (
     select
         *,
         kind = 'resume' and case
-            when preemptions is null then true
+            when preemptions is null then is_believable
             when is_counted then place <= preemptions
             else false
         end as is_sure,
         kind = 'resume' and case
-            when preemptions is null then true
+            when preemptions is null then is_believable
             when is_counted then place <= preemptions
             else preemptions > 0 -- beyond the counter's window as within it
         end as is_resume,
-        kind = 'resume' and (not is_counted or preemptions is null or preemptions > 0) as is_possible,
+        kind = 'resume' and if(preemptions is null, is_believable, not is_counted or preemptions > 0) as is_possible,
     from (select *, row_number() over (partition by engine, kind, is_counted order by idle_s, stored_at) as place from placed)
 ),
 
@@ -154,6 +158,7 @@ told as (
             * coalesce(ratio(at_least_zero(counted.preemptions - sums.resumes_counted), sums.resumes_counted), 0) as resumes_unseen_beyond,
         coalesce(sums.stored_again, 0) as stored_again,
         coalesce(restored.tokens, 0) as restored_tokens,
+        restored.tokens is null and engines.kv_connector is not null as has_silent_tier,
         coverage.is_from_start or coalesce(known_before.seq = coverage.first_seq - 1, false) as is_begin_known,
         1 - coalesce(crowds.own_share, 0) as others_share,
         coalesce(lost_batches / nullif(batches, 0), 0) as lost_share,
@@ -163,6 +168,7 @@ told as (
     left join counted using (engine)
     left join crowds using (engine)
     left join restored using (engine)
+    left join core.engines using (engine)
 ),
 
 totalled as (
@@ -206,9 +212,14 @@ select
         else rebuilt_tokens + least(tail_tokens_of_others + tail_spread, tails * (block_size - 1)) + doubtful_tokens
             + resumes_unseen_beyond * block_size
     end * (1 + 2 * lost_share) as recompute_high,
-    case when restored_tokens > 0 then 0 else at_least_zero(refilled_tokens - doubtful_refill_tokens) end::double as refill_low,
-    case when restored_tokens > 0 then at_least_zero(refilled_tokens - restored_tokens) / 2 else refilled_tokens end as refill_best,
+    case when restored_tokens > 0 or has_silent_tier then 0 else at_least_zero(refilled_tokens - doubtful_refill_tokens) end::double as refill_low,
     case
+        when has_silent_tier then refilled_tokens / 2
+        when restored_tokens > 0 then at_least_zero(refilled_tokens - restored_tokens) / 2
+        else refilled_tokens
+    end as refill_best,
+    case
+        when has_silent_tier then refilled_tokens
         when restored_tokens > 0 then at_least_zero(refilled_tokens - restored_tokens)
         else refilled_tokens + unsure_refill_tokens
     end * (1 + 2 * lost_share) as refill_high,

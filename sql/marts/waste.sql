@@ -43,10 +43,34 @@ with counted as (
 ),
 
 recorded as (
-    select engine, sum(input_tokens) + sum(output_tokens) - count(*) as tokens
+    select
+        engine,
+        sum(input_tokens) + sum(output_tokens) - count(*) as tokens,
+        count(*) as requests,
+        min(arrived_at) as first_at,
+        max(arrived_at) as last_at,
     from core.requests
     where output_tokens > 0
     group by engine
+),
+
+-- what KV events show computed of these requests, to half a block for each: prompts that the cache had are not stored
+stored as (
+    select
+        recorded.engine,
+        sum(events.block_size) - any_value(told.recompute_best) + any_value(recorded.requests) * max(events.block_size) / 2 as tokens,
+    from recorded
+    inner join core.recompute_kv_events as told
+        on told.engine = recorded.engine
+        and told.lost_batches = 0
+        and told.first_event_at <= plus_seconds(recorded.first_at, 5)
+        and told.last_event_at >= recorded.last_at
+    inner join staging.kv_events as events
+        on events.engine = recorded.engine
+        and events.event = 'stored'
+        and coalesce(events.group_idx, 0) = 0
+        and coalesce(upper(events.medium), 'GPU') = 'GPU'
+    group by recorded.engine
 ),
 
 -- tokens computed once
@@ -56,11 +80,12 @@ useful as (
         greatest(
             coalesce(counted.local_tokens, counted.prompt_tokens - counted.hit_tokens) + counted.generation_tokens - counted.first_tokens,
             -- metrics that end before the requests do saw only a part; of the rest no hit is known
-            if(counted.engine is null, recorded.tokens, null)
+            if(counted.engine is null, least(recorded.tokens, stored.tokens), null)
         ) as tokens,
     from core.engines
     left join counted using (engine)
     left join recorded using (engine)
+    left join stored using (engine)
 ),
 
 contradicted as (

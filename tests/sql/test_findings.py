@@ -14,8 +14,8 @@ PLACE = {"engine": "0", "window_start": "12:00:00", "window_end": "12:01:40", "p
 
 @pytest.fixture
 def sql():
-    """What a test does not give is empty; the findings of each kind are made."""
-    return Sql(is_made=lambda table: table.startswith("advice.findings_of_"))
+    """What a test does not give is empty; the findings of each kind are made, and what rules a preemption out."""
+    return Sql(is_made=lambda table: table.startswith("advice.findings_of_") or table == "core.resumes")
 
 
 def spells(sql, *rows):
@@ -621,7 +621,12 @@ def restored(sql, *, counted="39  39  78  kv_events", by="kv_events"):
     sql.given("marts.preemptions", f"engine  count_low  count_best  count_high  method\n0  {counted}")
     sql.given(
         "core.blocks_stored_again",
-        "engine  kind  stored_at  blocks_again\n0  resume  12:00:05  3\n0  resume  12:00:50  4\n0  refill  12:01:00  9",
+        """
+        engine  again_index  kind    stored_at  blocks_again
+        0       0            resume  12:00:05   3
+        0       1            resume  12:00:50   4
+        0       2            refill  12:01:00   9
+        """,
     )
     sql.given(
         "staging.kv_events",
@@ -658,6 +663,26 @@ def test_preemptions_that_kv_events_tell_are_a_finding_without_any_load(sql):
     [row] = sql.rows("advice.findings").dicts()
     assert row["summary"].endswith("lost their KV blocks.")
     assert "not in the severity" not in " ".join(row["evidence_against"])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "engine", "told"),
+    [
+        (200, "0  vllm  v1  -", [("prefix_eviction", 70.7)]),  # half of what was computed meanwhile
+        (100, "0  vllm  v1  -", []),  # less than a third may be anything
+        (200, "0  vllm  v1  OffloadingConnector", []),  # the tier may have had them
+    ],
+)
+def test_prefixes_that_kv_events_show_computed_again_are_a_finding_without_any_counter(sql, tokens, engine, told):
+    sql.given("core.engines", f"engine  engine_kind  engine_generation  kv_connector\n{engine}")
+    sql.given(
+        "core.blocks_stored_again",
+        "engine  again_index  kind  stored_at  blocks_again\n0  0  refill  12:00:05  3\n0  1  refill  12:00:50  4",
+    )
+    stored = "\n".join(f"0  stored  {size}  0  12:00:{second}" for size, second in ((900, "01"), (300, "05"), (100, "40")))
+    sql.given("staging.kv_events", f"engine  event  block_size  group_idx  published_at\n{stored}")
+    wasted(sql, f"prefix_refill  {tokens}  {tokens}  {tokens}  -  kv_events  KV events")
+    assert findings(sql, "verdict", "severity") == told
 
 
 @pytest.mark.parametrize("counted", ["0  0  0  kv_events", "-  -  -  -", "2  2  2  preemption_counter"])

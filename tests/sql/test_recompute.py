@@ -2,13 +2,17 @@
 
 import pytest
 
+from tests.typed_tables import Sql
+
 ENGINE = """
     engine  engine_kind  kv_capacity_tokens  block_size
     0       vllm         10000               32
 """
 COUNTED = "engine  signal  labels  interval_start  interval_end  delta  is_reset\n"
 STEPPED = "engine  stepped_at  source  line  iteration  context_tokens  generation_tokens\n"
-AGAIN = "engine  life  stored_at  kind  blocks  blocks_again  blocks_after_removal  block_size  idle_s  is_tail_full\n"
+AGAIN = (
+    "engine  life  again_index  stored_at  kind  blocks  blocks_again  blocks_after_removal  block_size  idle_s  is_tail_full\n"
+)
 PUBLISHED = """
     engine  source  line  published_at  seq  event_index  event   block_hash  block_size
     0       kv      1     12:00:01      0    0            stored  1           32
@@ -18,8 +22,9 @@ PUBLISHED = """
 
 
 @pytest.fixture
-def sql(alone):
-    return alone
+def sql():
+    """One model at a time, but for what rules a preemption out."""
+    return Sql(is_made=lambda table: table == "core.resumes")
 
 
 # Iteration lines ------------------------------------------------------------------------------------------------------------
@@ -130,7 +135,7 @@ def test_where_every_interval_has_a_restart_steps_do_not_tell(sql):
 
 def again(sql, *rows, events=PUBLISHED):
     sql.given("core.engines", ENGINE)
-    sql.given("core.blocks_stored_again", AGAIN + "\n".join(f"0  0  {row}" for row in rows))
+    sql.given("core.blocks_stored_again", AGAIN + "\n".join(f"0  0  {index}  {row}" for index, row in enumerate(rows)))
     sql.given("kv_events", events)
 
 
@@ -148,6 +153,36 @@ def test_without_a_counter_each_resume_is_one_and_as_many_may_be_unseen(sql):
         == """
         resumes_seen  resumes_unseen  recompute_low  recompute_best  recompute_high  refill_low  refill_high  stored_again
         2             -               191.0          206.0           284.0           192.0       192.0        320
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    ("states", "requests", "seen"),
+    [
+        ("12:00:05  0.9\n0  12:00:15  0.9", "12:00:00  12:00:09", 2),
+        ("12:00:05  0.4\n0  12:00:15  0.3", "12:00:00  12:00:09", 0),  # a pool that had room preempts nobody
+        ("12:00:05  0.4", "12:00:00  12:00:09", 2),  # one sample is too few to say so
+        ("12:00:05  0.9\n0  12:00:15  0.9", "12:00:00  12:00:01", 1),  # nobody took three seconds
+    ],
+)
+def test_without_a_counter_what_cannot_have_been_a_preemption_is_a_prompt_that_ends_there(sql, states, requests, seen):
+    again(sql, "12:00:10  resume  4  3  3  32  0.5  true", "12:00:12  resume  2  1  1  32  3  false")
+    sql.given("core.engine_states", f"engine  sampled_at  kv_usage_ratio\n0  {states}")
+    sql.given("core.requests", f"engine  arrived_at  finished_at\n0  {requests}")
+    [row] = sql.rows("core.recompute_kv_events").dicts()
+    assert row["resumes_seen"] == seen
+    assert row["refill_best"] == {2: 0, 1: 32, 0: 128}[seen]
+
+
+def test_of_a_tier_whose_counters_are_in_no_input_all_may_have_been_loaded(sql):
+    again(sql, REFILL)
+    sql.given("core.engines", "engine  kv_connector\n0  OffloadingConnector")
+    assert (
+        sql.rows("core.recompute_kv_events")
+        == """
+        refill_low  refill_best  refill_high
+        0           96           192
         """
     )
 

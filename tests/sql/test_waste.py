@@ -81,9 +81,9 @@ def test_with_speculative_decoding_iteration_lines_do_not_tell(sql):
 
 
 AGAIN = """
-    engine  life  stored_at  kind    blocks  blocks_again  blocks_after_removal  block_size  idle_s  is_tail_full
-    0       0     12:00:10   resume  4       3             3                     32          0.5     true
-    0       0     12:00:20   refill  9       6             6                     32          -       false
+    engine  life  again_index  stored_at  kind    blocks  blocks_again  blocks_after_removal  block_size  idle_s  is_tail_full
+    0       0     0            12:00:10   resume  4       3             3                     32          0.5     true
+    0       0     1            12:00:20   refill  9       6             6                     32          -       false
 """
 PUBLISHED = """
     engine  source  line  published_at  seq  event_index  event   block_hash  block_size
