@@ -120,6 +120,8 @@ def _numbers(totals: Sequence[Row], absent: int) -> list[dict[str, str]]:
         return []
     whole = totals[0]
     known = f"of the {_engines(whole['engines_known'])} for which it is known" if whole["engines_known"] else ""
+    is_part = 0 < whole["engines_counted"] < whole["engines"]
+    counted = f"of the {_engines(whole['engines_counted'])} for which they are known" if is_part else ""
     low, best, high = (whole[f"wasted_gpu_seconds_{end}"] for end in ("low", "best", "high"))
     spread = language.between(low, high, duration) if best is not None else ""
     wasted = duration(best) if best is not None else language.estimate(low, best, high, duration) or duration(None)
@@ -127,7 +129,7 @@ def _numbers(totals: Sequence[Row], absent: int) -> list[dict[str, str]]:
     tokens = language.between(whole["recomputed_tokens_low"], whole["recomputed_tokens_high"], language.short)
     return [
         _number("Under pressure", _hours(whole["pressure_hours"]), f"of {_hours(whole['observed_hours'])} observed"),
-        _number("Preemptions", count(whole["preemptions_best"]), ""),
+        _number("Preemptions", count(whole["preemptions_best"]), counted),
         _number("Recomputed tokens", language.short(whole["recomputed_tokens_best"]), tokens),
         _number("GPU time wasted", wasted, ", ".join(filter(None, (spread, known)))),
         *(

@@ -10,6 +10,7 @@
 -- column: max_waiting         | Most requests waiting.
 -- column: max_running         | Most requests running.
 -- column: step_s              | Usual time from one sample to the next; 10 where there are none.
+-- column: uncounted_to        | Until when nothing counted, where a log shows requests running before the metrics begin; else NULL.
 -- column: uncounted_from      | Until when the metrics counted, where a log goes on to show requests running; NULL where they count to the end.
 -- column: untold_tokens_per_s | Of a log whose only line finds the engine idle: what its rates say was generated before, in a time of which nothing is known.
 -- check:  first_at <= last_at | Windows.
@@ -24,6 +25,8 @@ with loads as (
         max(states.waiting) as max_waiting,
         max(states.running) as max_running,
         coalesce(median(states.scrape_s), 10) as step_s,
+        min(states.sampled_at) filter (where states.origin = 'metrics') as scraped_from,
+        min(states.sampled_at) filter (where states.origin = 'log' and states.running > 0) as logged_from,
         max(states.sampled_at) filter (where states.origin = 'metrics') as scraped_to,
         max(states.sampled_at) filter (where states.origin = 'log' and states.running > 0) as logged_to,
     from core.engines
@@ -41,7 +44,9 @@ worked as (
 )
 
 select
-    loads.* exclude (scraped_to, logged_to),
+    loads.* exclude (scraped_from, logged_from, scraped_to, logged_to),
+    -- two scrapes: what runs before the first is in its counters soon enough, as at the begin of a window
+    if(loads.logged_from < plus_seconds(loads.scraped_from, -2 * loads.step_s), loads.scraped_from, null) as uncounted_to,
     if(loads.logged_to > loads.scraped_to, loads.scraped_to, null) as uncounted_from,
     worked.tokens_per_s as untold_tokens_per_s,
 from loads

@@ -11,6 +11,7 @@
 -- column: engines_under_pressure  | Of these, those whose verdict is one that costs somebody something (severity 20 and up).
 -- column: engines_not_told        | Of these, those whose inputs do not show.
 -- column: engines_known           | Of these, those whose GPU time of waste is known, or the most that it was.
+-- column: engines_counted         | Of these, those whose preemptions are known.
 -- column: pressure_hours          | Hours under pressure, summed.
 -- column: observed_hours          | Hours observed, summed.
 -- column: preemptions_best        | Expected preemptions, summed.
@@ -42,6 +43,7 @@ select
     count(*) filter (where severity >= 20 and verdict not in ('healthy', 'insufficient_evidence')) as engines_under_pressure,
     count(*) filter (where verdict = 'insufficient_evidence' or verdict is null) as engines_not_told,
     count(coalesce(wasted_gpu_seconds_best, wasted_gpu_seconds_high)) as engines_known,
+    count(preemptions_best) as engines_counted,
     sum(pressure_hours) as pressure_hours,
     sum(observed_hours) as observed_hours,
     sum(preemptions_best) as preemptions_best,

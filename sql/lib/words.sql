@@ -95,3 +95,9 @@ create or replace macro counted_since_start(preemptions, finished, queued_s, que
         )
     end,
 ]);
+
+-- what the counters leave out of the load that a log shows; empty where they count all of it
+create or replace macro left_out(uncounted_to, uncounted_from) as concat(
+    case when uncounted_to is not null then ', which begins after the load does' end,
+    case when uncounted_from is not null then ', which ends before the load does' end
+);

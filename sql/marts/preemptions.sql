@@ -103,15 +103,17 @@ select
     end as count_high,
     if(counted.preemptions is null, others.method, counted.method) as method,
     told_by(if(counted.preemptions is null, others.method, counted.method))
-    || if(uncounted.engine is null, '', ', which ends before the load does')
-    || if(round(expected.preemptions_best) > counted.preemptions, ', and a replay of what its last scrape left unfinished', '') as told_by,
+    || left_out(uncounted.uncounted_to, uncounted.uncounted_from)
+    || if(uncounted.engine is null and round(expected.preemptions_best) > counted.preemptions, ', and a replay of what its last scrape left unfinished', '') as told_by,
 from core.engines
 left join counted using (engine)
 left join expected on expected.engine = engines.engine and counted.preemptions is not null
 left join others on others.engine = engines.engine
 left join aborted on aborted.engine = engines.engine
 left join core.seen_loads as uncounted
-    on uncounted.engine = engines.engine and uncounted.uncounted_from is not null and counted.method = 'preemption_counter'
+    on uncounted.engine = engines.engine
+    and coalesce(uncounted.uncounted_to, uncounted.uncounted_from) is not null
+    and counted.method = 'preemption_counter'
 union all by name
 select getvariable('run') as run, engine, count_low, count_best, count_high, method, told_by(method) as told_by
 from tabled

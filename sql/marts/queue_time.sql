@@ -48,7 +48,7 @@ waited as (
 ),
 
 measured as (
-    select engine, if(any_value(uncounted_from) is null, sum(delta), null) as request_seconds
+    select engine, if(any_value(coalesce(uncounted_to, uncounted_from)) is null, sum(delta), null) as request_seconds
     from core.counter_intervals
     left join core.seen_loads using (engine)
     where signal = 'queue_s_sum'

@@ -122,9 +122,13 @@ told as (
                 when contradicted.tokens_high is not null then greatest(estimates.tokens_high, contradicted.tokens_high)
             end as tokens_high
         ),
-        -- what counters told is the least where they end before the load does
-        seen.uncounted_from is not null
-        and estimates.method in ('preemption_counter', 'capacity_bound', 'pool_never_full', 'external_hit_counter') as is_cut,
+        seen.uncounted_to,
+        seen.uncounted_from,
+        -- what counters told is the least where the load began before them, or went on after them
+        coalesce(seen.uncounted_to, seen.uncounted_from) is not null
+        and estimates.method in ('preemption_counter', 'capacity_bound', 'pool_never_full', 'external_hit_counter')
+        -- a replay goes on after the last scrape, and holds all that it replays against what was counted
+        or (seen.uncounted_to is not null and estimates.method = 'replay') as is_cut,
         contradicted.contradiction,
         if(estimates.kind = 'offload_restore', null, useful.tokens) as useful_tokens,
         if(estimates.kind = 'preemption_recompute', 1, 0) as is_beyond,
@@ -183,7 +187,8 @@ select
     gpu_seconds_best * usd_per_s as cost_best,
     gpu_seconds_high * usd_per_s as cost_high,
     method,
-    told_by(method) || if(is_cut, ', which ends before the load does', '') as told_by,
+    told_by(method)
+    || if(is_cut, left_out(uncounted_to, uncounted_from), '') as told_by,
     concat_ws(' ', evidence, assumptions, if(tokens_best > 0 and gpus * token_s_high is not null, format('GPU time from {}.', price_told_by), null))
         as evidence,
     contradiction,

@@ -287,10 +287,13 @@ def test_what_an_engine_has_counted_when_it_is_idle_is_all_there_is(sql, running
     assert [row["count_best"] for row in sql.rows("marts.preemptions").dicts()] == [best]
 
 
-def test_counters_that_end_before_the_load_does_tell_the_least(sql):
+@pytest.mark.parametrize(
+    ("column", "why"), [("uncounted_from", "ends before the load does"), ("uncounted_to", "begins after the load does")]
+)
+def test_counters_that_leave_out_a_part_of_the_load_tell_the_least(sql, column, why):
     sql.given("core.engines", "engine  engine_kind\n0  vllm")
     preemptions(sql, 5)
-    sql.given("core.seen_loads", "engine  uncounted_from\n0  12:01:00")
+    sql.given("core.seen_loads", f"engine  {column}\n0  12:01:00")
     sql.given("core.counter_intervals", COUNTED + "0  queue_s_sum  -  12:00:00  12:01:00  1.5  false")
     sql.given("core.queue_states", "engine  sampled_at  scrape_s  waiting  cause\n0  12:02:00  10  20  kv_capacity")
     sql.given(
@@ -302,16 +305,16 @@ def test_counters_that_end_before_the_load_does_tell_the_least(sql):
     )
     assert (
         sql.rows("marts.preemptions")
-        == """
+        == f"""
         count_low  count_best  count_high  told_by
-        5.0        -           -           the preemption counter of /metrics, which ends before the load does
+        5.0        -           -           the preemption counter of /metrics, which {why}
         """
     )
     assert (
         sql.rows("marts.waste")
-        == """
+        == f"""
         tokens_low  tokens_best  tokens_high  told_by
-        100         -            -            the preemption counter of /metrics, which ends before the load does
+        100         -            -            the preemption counter of /metrics, which {why}
         """
     )
     assert [(row["seconds"], row["request_seconds"]) for row in sql.rows("marts.queue_time").dicts()] == [(10, None)]

@@ -249,7 +249,14 @@ def test_what_the_metrics_do_not_cover_is_told_by_the_log(sql):
         12:00:40    9        20       log      10
         """
     )
-    assert sql.rows("core.seen_loads") == "origin  uncounted_from\nmetrics  12:00:05"
+    assert sql.rows("core.seen_loads") == "origin  uncounted_to  uncounted_from\nmetrics  -  12:00:05"
+
+
+def test_a_load_that_a_log_shows_before_the_metrics_begin_was_not_counted(sql):
+    sql.given("engine_samples", LOGGED)
+    scrapes = [f"0  12:01:0{second}  vllm:num_requests_running  2" for second in range(6)]
+    sql.given("metric_samples", "\n".join(["engine  sampled_at  name  value", *scrapes]))
+    assert sql.rows("core.seen_loads") == "uncounted_to  uncounted_from\n12:01:00  -"
 
 
 def test_metrics_that_say_nothing_of_who_runs_leave_the_load_to_the_log(sql):
