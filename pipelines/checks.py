@@ -166,6 +166,10 @@ class DayCheck:
     untold: str | None = None  # query of the engines whose figure no input tells: these the limit is not held against
     is_blocking: bool = False  # what is made of the day must not be made of this
 
+    def limit_of(self, thresholds: object) -> float | None:
+        """The limit that is set; None where it has none, or none is set."""
+        return getattr(thresholds, self.limit) if self.limit else None
+
 
 DAY_CHECKS = (
     DayCheck(

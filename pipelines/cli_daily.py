@@ -102,7 +102,7 @@ def alerts(config: Config, day: date, engines: Sequence[str]) -> tuple[list[str]
     found, unknown = [], []
     with connect() as con:
         for check in DAY_CHECKS if views(con, config, day, engines) else ():
-            limit = getattr(config.thresholds, check.limit) if check.limit else None
+            limit = check.limit_of(config.thresholds)
             found += [f"{day}  {engine}  {check.name}: {how}" for engine, how in broken(check, con, limit)]
             if of := unjudged(check, con, limit):
                 unknown.append(f"{day}  {check.name}: no input tells it of {language.listed(of)}")

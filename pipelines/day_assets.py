@@ -6,7 +6,7 @@ last. The bodies are a few lines around the functions that `kvpressure daily` ca
 """
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from typing import Any
 
@@ -177,29 +177,29 @@ def _untold(group: str, day: date) -> Iterator[dg.MaterializeResult | dg.AssetCh
 
 
 def _day_result(check: DayCheck, group: str, con: duckdb.DuckDBPyConnection, config: Config) -> dg.AssetCheckResult:
-    limit = getattr(config.thresholds, check.limit) if check.limit else None
+    limit = check.limit_of(config.thresholds)
     found = broken(check, con, limit)
     unknown = [(engine, "not judged, no input tells it") for engine in unjudged(check, con, limit)]
     said = [f"{engine}: {how}" for engine, how in found + unknown]
-    return dg.AssetCheckResult(
-        check_name=check.name,
-        asset_key=key(group, check.table),
-        passed=not found,
-        severity=dg.AssetCheckSeverity.ERROR if check.is_blocking else dg.AssetCheckSeverity.WARN,
-        description="; ".join(said[:NAMED]) + (", …" if len(said) > NAMED else "") or None,
-        metadata={
-            "engines": dg.MetadataValue.md("\n".join(f"- {each}" for each in said[:SHOWN]) or "none"),
-            **({"limit": str(limit)} if limit is not None else {}),
-        },
-    )
+    blocking = dg.AssetCheckSeverity.ERROR if check.is_blocking else dg.AssetCheckSeverity.WARN
+    limited = {"limit": str(limit)} if limit is not None else {}
+    return _told(check.name, key(group, check.table), said, passed=not found, severity=blocking, **limited)
 
 
 def _missing(group: str, said: list[str], *, is_fault: bool) -> dg.AssetCheckResult:
+    severity = dg.AssetCheckSeverity.ERROR if is_fault else dg.AssetCheckSeverity.WARN
+    return _told(daily.MISSING, key(group, "runs"), said, passed=not said, severity=severity)
+
+
+def _told(
+    name: str, asset: dg.AssetKey, said: Sequence[str], *, passed: bool, severity: dg.AssetCheckSeverity, **more: str
+) -> dg.AssetCheckResult:
+    """A check's outcome: the first engines in its line, and more of them in a list."""
     return dg.AssetCheckResult(
-        check_name=daily.MISSING,
-        asset_key=key(group, "runs"),
-        passed=not said,
-        severity=dg.AssetCheckSeverity.ERROR if is_fault else dg.AssetCheckSeverity.WARN,
+        check_name=name,
+        asset_key=asset,
+        passed=passed,
+        severity=severity,
         description="; ".join(said[:NAMED]) + (", …" if len(said) > NAMED else "") or None,
-        metadata={"engines": dg.MetadataValue.md("\n".join(f"- {each}" for each in said[:SHOWN]) or "none")},
+        metadata={"engines": dg.MetadataValue.md("\n".join(f"- {each}" for each in said[:SHOWN]) or "none"), **more},
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
+
+from tests.chromium import launch
 
 PROJECT = Path(__file__).parent.parent
 REPORT = PROJECT / "out" / "demo" / "report.html"
@@ -16,9 +17,8 @@ TOP = {"width": 1280, "height": 770}  # the verdict and its numbers
 def main() -> None:
     """Light and dark: what is seen first, and the run on one time axis."""
     IMAGES.mkdir(parents=True, exist_ok=True)
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = launch(playwright)
         for theme in ("light", "dark"):
             _draw(browser, theme)
         browser.close()

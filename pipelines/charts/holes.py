@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby, pairwise, zip_longest
 from statistics import median_low
-from typing import Any
 
-Row = dict[str, Any]
+from pipelines.charts.data import Row
+
 SKIPPED = 1.5  # buckets that may be missing between two that follow each other: lines of a log drift past one
 UNEVEN = 2.0  # usual distances that two buckets may be apart, where what is read comes more rarely than buckets
 

@@ -65,12 +65,13 @@ stored as (
     group by engine
 ),
 
-resumed as (
-    select engine, min(stored_at) as first_at, max(stored_at) as last_at, arg_max(stored_at, blocks_again) as peak_at
+-- the time of what was stored again, of rebuilt requests and of prompts
+stored_again as (
+    select engine, kind, min(stored_at) as first_at, max(stored_at) as last_at, arg_max(stored_at, blocks_again) as peak_at
     from core.blocks_stored_again
-    inner join core.resumes using (engine, again_index)
-    where resumes.is_possible
-    group by engine
+    left join core.resumes using (engine, again_index)
+    where kind = 'refill' or resumes.is_possible
+    group by engine, kind
 ),
 
 told_by_events as (
@@ -126,7 +127,7 @@ told_by_events as (
             case when recorded.has_client is not true then to_tell_whose_answers_paused(engines.engine_kind) end,
         ]) as missing,
     from marts.preemptions as counted
-    inner join resumed using (engine)
+    inner join (from stored_again where kind = 'resume') as resumed using (engine)
     left join core.engines using (engine)
     left join marts.waste on waste.engine = counted.engine and waste.kind = 'preemption_recompute'
     left join stored on stored.engine = counted.engine
@@ -138,18 +139,10 @@ told_by_events as (
         and counted.engine not in (select engine from core.spells where verdict = 'preemption')
 ),
 
--- the time in which prefixes were computed again
-refills as (
-    select engine, min(stored_at) as first_at, max(stored_at) as last_at, arg_max(stored_at, blocks_again) as peak_at
-    from core.blocks_stored_again
-    where kind = 'refill'
-    group by engine
-),
-
--- what was computed in it, and the prompts that were asked for in it, where requests are known
+-- what was computed in the time of refills, and the prompts that were asked for in it, where requests are known
 again as (
     select refills.*, computed.tokens as stored_tokens, greatest(computed.tokens, asked.tokens) as asked_tokens,
-    from refills
+    from stored_again as refills
     left join lateral (
         select sum(events.block_size) as tokens
         from staging.kv_events as events
@@ -164,6 +157,7 @@ again as (
         where requests.engine = refills.engine
             and requests.arrived_at between plus_seconds(refills.first_at, -1) and refills.last_at
     ) as asked on true
+    where refills.kind = 'refill'
 ),
 
 told_by_refills as (

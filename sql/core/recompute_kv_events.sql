@@ -27,7 +27,9 @@
 -- column: refill_low        | Least tokens of evicted prefixes computed again.
 -- column: refill_best       | Expected tokens of evicted prefixes computed again.
 -- column: refill_high       | Most tokens of evicted prefixes computed again.
+-- column: stored_tokens     | Tokens of all blocks stored.
 -- column: stored_again      | Tokens of all blocks stored again.
+-- column: block_size        | Tokens in a block; the most, where they differ.
 -- check:  recompute_low <= recompute_best and recompute_best <= recompute_high | A range holds its best estimate.
 -- check:  refill_low <= refill_best and refill_best <= refill_high | A range holds its best estimate.
 with batches as (
@@ -38,6 +40,10 @@ with batches as (
         any_value(published_at) as published_at,
         any_value(seq) as seq,
         max(block_size) as block_size,
+        -- a hybrid model's first group, in the pool it computes in
+        sum(block_size) filter (
+            where event = 'stored' and coalesce(group_idx, 0) = 0 and coalesce(upper(medium), 'GPU') = 'GPU'
+        ) as stored_tokens,
     from staging.kv_events
     group by all
 ),
@@ -60,6 +66,7 @@ coverage as (
         arg_min(seq, published_at) as first_seq,
         first_seq = 0 as is_from_start,
         max(block_size) as block_size,
+        sum(stored_tokens)::bigint as stored_tokens,
     from sequenced
     group by engine
 ),
@@ -223,6 +230,8 @@ select
         when restored_tokens > 0 then at_least_zero(refilled_tokens - restored_tokens)
         else refilled_tokens + unsure_refill_tokens
     end * (1 + 2 * lost_share) as refill_high,
+    stored_tokens,
     stored_again,
+    block_size,
 from expected
 order by engine

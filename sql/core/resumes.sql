@@ -1,7 +1,7 @@
 -- Runs of blocks that end where a request stood: whether that request can have been preempted, or a prompt only ends there as well.
 --
--- A prompt that is asked again ends at its own end, which is where its first answer stood if that was shorter than a block. Two things
--- rule a preemption out where no counter tells: the pool had room all the while, from before the request stood still until it was
+-- A prompt that is asked again ends at its own end, which is where its first answer stood if that was shorter than a block. A counter
+-- of no preemption rules one out. Where none tells, two things do: the pool had room all the while, from before the request stood still until it was
 -- rebuilt; or it would have stood still for longer than any request is known to have taken.
 --
 -- grain: engine, again_index
@@ -9,7 +9,11 @@
 -- column: again_index | The run of blocks, in core.blocks_stored_again.
 -- column: resumed_at  | When it was stored.
 -- column: is_possible | Whether a preempted request may have been rebuilt there.
-with requests as (
+with counted as (
+    select engine, sum(preemptions) as preemptions from core.preemption_intervals group by engine
+),
+
+requests as (
     select max(seconds_between(arrived_at, finished_at)) as longest_s from core.requests
 ),
 
@@ -32,9 +36,13 @@ select
     again.engine,
     again.again_index,
     again.stored_at as resumed_at,
-    not coalesce(pools.samples >= 2 and pools.most_held < 0.5, false)
-        and not coalesce(again.idle_s > 2 * requests.longest_s, false) as is_possible, -- twice: some may be in no input
+    coalesce(
+        counted.preemptions > 0,
+        not coalesce(pools.samples >= 2 and pools.most_held < 0.5, false)
+        and not coalesce(again.idle_s > 2 * requests.longest_s, false) -- twice: some may be in no input
+    ) as is_possible,
 from core.blocks_stored_again as again
+left join counted using (engine)
 cross join requests
 left join pools using (engine, again_index)
 where again.kind = 'resume'

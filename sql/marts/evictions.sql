@@ -43,20 +43,14 @@ removed as (
     group by all
 ),
 
-counted as (
-    select engine, sum(preemptions) as preemptions from core.preemption_intervals group by engine
-),
-
 refilled as (
     select
         engine,
         time_bucket(interval 10 second, stored_at) as bucket_at,
         sum(blocks_again * block_size) as refilled_tokens,
     from core.blocks_stored_again
-    left join counted using (engine)
     left join core.resumes using (engine, again_index)
-    -- without any preemption counted a resume is not one, nor one that cannot have been where nothing counts
-    where kind <> 'resume' or counted.preemptions = 0 or (counted.preemptions is null and not resumes.is_possible)
+    where kind <> 'resume' or not resumes.is_possible
     group by all
 )
 

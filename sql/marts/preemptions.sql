@@ -3,7 +3,7 @@
 -- The counter answers where it was exported, a log where it says each one (core.preemption_intervals); what a counter missed
 -- after its last scrape is expected from the replay of what requests were still there. vLLM never counts a victim that was aborted
 -- while it waited, so aborted requests widen the range upwards. Of metrics pages without a time it is what was counted between them.
--- A counter that ends before the load does, which a log goes on to tell, is a least number.
+-- A counter that begins after a load that a log tells, or ends before it does, is a least number.
 -- Where no engine was seen, a client's table of levels may have what was counted at each: that is of the only engine there is.
 --
 -- grain: run, engine

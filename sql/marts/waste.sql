@@ -58,19 +58,13 @@ recorded as (
 stored as (
     select
         recorded.engine,
-        sum(events.block_size) - any_value(told.recompute_best) + any_value(recorded.requests) * max(events.block_size) / 2 as tokens,
+        told.stored_tokens - told.recompute_best + recorded.requests * told.block_size / 2 as tokens,
     from recorded
     inner join core.recompute_kv_events as told
         on told.engine = recorded.engine
         and told.lost_batches = 0
         and told.first_event_at <= plus_seconds(recorded.first_at, 5)
         and told.last_event_at >= recorded.last_at
-    inner join staging.kv_events as events
-        on events.engine = recorded.engine
-        and events.event = 'stored'
-        and coalesce(events.group_idx, 0) = 0
-        and coalesce(upper(events.medium), 'GPU') = 'GPU'
-    group by recorded.engine
 ),
 
 -- tokens computed once

@@ -13,7 +13,6 @@ It prints the figures and exits with 1 where one misses.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,9 +25,9 @@ from playwright.sync_api import Browser, sync_playwright
 from pipelines.charts import bundle
 from pipelines.report import write_report
 from tests import synthetic
+from tests.chromium import CHROMIUM, LACKING, launch
 
 TIMES, MOST_RATIO = 5, 7.5
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def bare(page: Path) -> Path:
@@ -65,13 +64,13 @@ def _opened(browser: Browser, page: Path) -> float:
 
 def main() -> int:
     if CHROMIUM is None:
-        sys.exit("no Chromium found: apt-get install chromium")
+        sys.exit(LACKING)
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         pages = {
             "a run of two engines": reported(Path(folder) / "two", ("0", "1")),
             "a day of a hundred": reported(Path(folder) / "hundred", synthetic.HUNDRED, synthetic.A_DAY),
         }
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = launch(playwright)
         floor = first_chart_s(browser, bare(Path(folder) / "bare.html"))
         print(f"{'one bar':24} {floor:6.2f} s")
         holds = True

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from tests.chromium import CHROMIUM, LACKING, launch
 from tests.conftest import PROJECT
 
 pytestmark = pytest.mark.drill
@@ -30,7 +31,6 @@ pytestmark = pytest.mark.drill
 RUN = "vllm-0.32-queue-kv-capacity"
 LAST = datetime.now(UTC).date() - timedelta(days=1)
 DAYS = [LAST - timedelta(days=back) for back in (2, 1, 0)]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PATIENCE_S = 1800  # six runs, one of which waits for its minute: two minutes on an idle machine, many on a busy one
 
 ASSET = """
@@ -276,11 +276,11 @@ SHOWN = {  # page -> texts on it
 }
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found: apt-get install chromium")
+@pytest.mark.skipif(CHROMIUM is None, reason=LACKING)
 def test_a_browser_shows_the_schedule_the_backfill_and_the_alert(ui, tmp_path):
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser: pip install playwright")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = launch(playwright)
         page = browser.new_page(viewport={"width": 1440, "height": 1000})
         for number, (path, texts) in enumerate(SHOWN.items()):
             page.goto(f"{ui.address}{path}")

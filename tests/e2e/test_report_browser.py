@@ -7,7 +7,6 @@ The accessibility rules are those of axe-core, which a package of the developmen
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import dataclass, field
 from datetime import date
 from importlib.resources import files
@@ -20,12 +19,12 @@ import pytest
 from pipelines import compare, compare_words, fleet_report
 from pipelines.report import FIGURES, write_report
 from tests import synthetic
+from tests.chromium import CHROMIUM, LACKING, launch
 from tests.pipelines import test_compare as compared
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser: pip install playwright")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 AXE = files("axe_playwright_python") / "axe.min.js"
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found: apt-get install chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=LACKING)
 
 PHONE, DESKTOP = 390, 1280
 
@@ -52,7 +51,7 @@ class Opened:
 @pytest.fixture(scope="module")
 def browser():
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = launch(playwright)
         yield browser
         browser.close()
 
