@@ -171,6 +171,16 @@ class DayCheck:
         return getattr(thresholds, self.limit) if self.limit else None
 
 
+# of an input whose clock is unsure: alone, or among guesses alike, no clock can disagree with it
+_BESIDE_A_KNOWN_CLOCK = """exists (
+            from days.sources as others
+            left join days.data_quality as theirs
+                on theirs.run = others.run and theirs.source = others.source and theirs.flag in ('clock_assumed', 'no_clock')
+            where others.run = unsure.run and others.source <> unsure.source and others.lines_used > 0
+                and others.format not in ('request_trace', 'recording_journal') -- of no engine's clock
+                and (theirs.flag is null or (theirs.flag = 'clock_assumed' and unsure.flag = 'no_clock'))
+        )"""
+
 DAY_CHECKS = (
     DayCheck(
         "every_line_is_accounted_for",
@@ -214,21 +224,16 @@ DAY_CHECKS = (
         "clocks_agree",
         "runs",
         "The clocks that were joined are within `clock_error_s` of each other, and none is assumed beside one that is known.",
-        """
-        select run, format('{:.1f} s apart', clock_error_s) from days.runs where clock_error_s > $limit
+        f"""
+        select run, format('{{:.1f}} s apart', clock_error_s) from days.runs where clock_error_s > $limit
         union all
         select unsure.run, unsure.detail from days.data_quality as unsure
-        where flag in ('clock_assumed', 'no_clock') and exists (
-            -- another input whose time is known: alone, or among guesses alike, no clock can disagree
-            from days.sources as others
-            left join days.data_quality as theirs
-                on theirs.run = others.run and theirs.source = others.source and theirs.flag in ('clock_assumed', 'no_clock')
-            where others.run = unsure.run and others.source <> unsure.source and others.lines_used > 0
-                and others.format not in ('request_trace', 'recording_journal') -- of no engine's clock
-                and (theirs.flag is null or (theirs.flag = 'clock_assumed' and unsure.flag = 'no_clock'))
-        )
+        where flag in ('clock_assumed', 'no_clock') and {_BESIDE_A_KNOWN_CLOCK}
         """,
         limit="clock_error_s",
+        untold=f"""
+        select run from days.data_quality as unsure where flag = 'clock_assumed' and not {_BESIDE_A_KNOWN_CLOCK} group by run
+        """,
     ),
     DayCheck(
         "counters_rise",

@@ -36,6 +36,7 @@ from pipelines.replay.whatif import (
     Told,
     WhatIf,
     current_value,
+    is_met,
     meets,
     smallest_change,
     swept,
@@ -259,8 +260,8 @@ def text(asked: Question, told: Answer) -> str:
         parts += [_change_table(title, told.before, told.after), *(_paragraph(f"Note: {each}.") for each in told.notes)]
         parts.append(_paragraph(f"What limits: {_limit(told, told.before)} before, {_limit(told, told.after)} after."))
         if asked.target and not asked.sweep:
-            is_met = meets(told.after, *asked.target)
-            parts.append(_paragraph(f"Target {_target(asked.target)}: {'met' if is_met else 'not met'}."))
+            outcome = "met" if meets(told.after, *asked.target) else "not met"
+            parts.append(_paragraph(f"Target {_target(asked.target)}: {outcome}."))
     if asked.sweep:
         parts.append(_curve_table(asked.sweep[0], told, asked.target))
         if asked.target:
@@ -339,10 +340,23 @@ def _found(sweep: tuple[str, int, int], target: tuple[str, float], told: Answer)
     recording = told.what_if.model.recording
     now = recording.model.value_of(recording.scenario, name, recording.facts)
     figure = best.figures[target[0]]
+    met = f"{target[0]} {_value(target[0], figure.best)} ({_interval(target[0], figure)})"
+    if str(told.found) == str(now):
+        return f"Target {_target(target)}: met as it is, replayed, with {met}." + _not_as_recorded(target, told.what_if)
     return (
         f"Target {_target(target)}: the smallest change that meets it is {name}={told.found}"
-        f"{f' (now {now})' if now else ''}, with {target[0]} {_value(target[0], figure.best)} "
-        f"({_interval(target[0], figure)}). Then {_limit(told, best)} limits."
+        f"{f' (now {now})' if now else ''}, with {met}. Then {_limit(told, best)} limits."
+    )
+
+
+def _not_as_recorded(target: tuple[str, float], what_if: WhatIf) -> str:
+    """What is said where the replay of a run meets a target that the run itself missed."""
+    recorded = next((each.recorded for each in what_if.checks if each.name == target[0]), None)
+    if recorded is None or is_met(recorded, *target):
+        return ""
+    return (
+        f" As recorded it was not, with {_value(target[0], recorded)}: the target lies within what the replay misses. "
+        "Ask for a stricter one."
     )
 
 

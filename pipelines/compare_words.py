@@ -138,7 +138,8 @@ def figure(move: Move, value: float) -> str:
 
 def _signed(move: Move, value: float, *, bare: bool = False) -> str:
     scale, unit = _scale(move)
-    return f"{'+' if value > 0 else '-' if value < 0 else ''}{_digits(abs(value) * scale, unit)}{'' if bare else unit}"
+    told = " points" if move.unit == "%" else unit  # of a share, as -31.5 % might be of what it was
+    return f"{'+' if value > 0 else '-' if value < 0 else ''}{_digits(abs(value) * scale, unit)}{'' if bare else told}"
 
 
 def _scale(move: Move) -> tuple[float, str]:

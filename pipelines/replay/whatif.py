@@ -421,9 +421,13 @@ def swept(low: int, high: int, current: int | None) -> list[int]:
 
 
 def meets(prediction: Prediction, name: str, target: float) -> bool:
-    """Whether the figure is at the target or on its good side."""
-    best = prediction.figures[name].best
-    return best >= target if name in MORE_IS_BETTER else best <= target
+    """Whether the figure, by its best estimate, is at the target or on its good side."""
+    return is_met(prediction.figures[name].best, name, target)
+
+
+def is_met(value: float, name: str, target: float) -> bool:
+    """Whether a value of the figure is at the target or on its good side."""
+    return value >= target if name in MORE_IS_BETTER else value <= target
 
 
 def smallest_change(

@@ -11,9 +11,9 @@ import pytest
 
 from parsers import sglang_config_lines, vllm_config_lines
 from pipelines.charts import language
-from pipelines.compare import Comparison, changed, compare
+from pipelines.compare import Comparison, Move, changed, compare
 from pipelines.compare_sides import Load, Request, Setting, Side
-from pipelines.compare_words import as_json, page, text
+from pipelines.compare_words import amount, as_json, difference, page, text
 from pipelines.duck import connect
 from pipelines.kolmogorov import test as kolmogorov_smirnov
 from pipelines.resampling import interval, quantile, redraw
@@ -243,3 +243,8 @@ def test_a_resample_keeps_neighbours_together_and_small_samples_get_no_interval(
     assert len(drawn) == 1000
     assert sum(later == (earlier + 1) % 1000 for earlier, later in pairwise(drawn)) >= 880
     assert interval(lambda drawn: sum(drawn[0]), [[1.0, 2.0]], seed=0) is None
+
+
+def test_a_share_moves_by_points():
+    move = Move("kv_usage_mean", "KV usage, mean", "%", "neither", 60.0, 28.5)
+    assert (amount(move), difference(move)) == ("60 -> 28.5 %", "-31.5 points")

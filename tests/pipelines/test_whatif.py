@@ -513,6 +513,18 @@ def test_text_has_80_columns_and_json_every_figure(pressed):
     assert [each["value"] for each in object_["curve"]] == [8, 9, 10]
 
 
+@pytest.mark.parametrize(("of_target", "is_doubted"), [(0.9, False), (1.1, True)])
+def test_a_target_that_the_run_meets_as_it_is_replayed_names_no_change(pressed, of_target, is_doubted):
+    asked = cli_whatif.question([], "max_num_seqs=32..33", "itl_p99_ms=200")
+    checks = (replace(pressed.checks[0], name="itl_p99_ms", recorded=of_target * 200),)
+    as_it_is = pressed.recorded()
+    told = cli_whatif.Answer(replace(pressed, checks=checks), as_it_is, None, (), {32: as_it_is}, 32)
+    page = " ".join(cli_whatif.text(asked, told).split())
+    assert "Target itl_p99_ms <= 200: met as it is, replayed, with itl_p99_ms" in page
+    assert "smallest change" not in page
+    assert ("As recorded it was not, with 220.0:" in page) == is_doubted
+
+
 def test_what_a_replay_told_is_not_recorded(analyzed, pressed):
     with open_read_only(analyzed.analysis.database) as con:
         tables = recorded.of_analysis(con)

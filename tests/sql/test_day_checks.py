@@ -50,18 +50,19 @@ def test_a_limit_that_is_set_names_who_it_cannot_be_held_against(name, table, fi
 
 
 @pytest.mark.parametrize(
-    ("inputs", "told"),
+    ("inputs", "told", "is_unjudged"),
     [
-        ({"server.log": "clock_assumed"}, []),
-        ({"server.log": "clock_assumed", "journal": "recording_journal", "notes": "unused"}, []),
-        ({"server.log": "clock_assumed", "server-2.log": "clock_assumed"}, []),
-        ({"server.log": "clock_assumed", "metrics.json": None}, ["server.log"]),
-        ({"page.txt": "no_clock"}, []),
-        ({"page.txt": "no_clock", "server.log": "clock_assumed"}, ["page.txt"]),
-        ({"page.txt": "no_clock", "metrics.json": None}, ["page.txt"]),
+        ({"server.log": "clock_assumed"}, [], True),
+        ({"server.log": "clock_assumed", "journal": "recording_journal", "notes": "unused"}, [], True),
+        ({"server.log": "clock_assumed", "server-2.log": "clock_assumed"}, [], True),
+        ({"server.log": "clock_assumed", "metrics.json": None}, ["server.log"], False),
+        ({"page.txt": "no_clock"}, [], False),
+        ({"page.txt": "no_clock", "server.log": "clock_assumed"}, ["page.txt"], True),
+        ({"page.txt": "no_clock", "metrics.json": None}, ["page.txt"], False),
+        ({"server.log": None}, [], False),
     ],
 )
-def test_a_clock_disagrees_with_another_or_not_at_all(inputs, told):
+def test_a_clock_disagrees_with_another_or_cannot_be_judged(inputs, told, is_unjudged):
     with connect() as con:
         con.execute("""
             create schema days;
@@ -76,3 +77,4 @@ def test_a_clock_disagrees_with_another_or_not_at_all(inputs, told):
             if kind in ("clock_assumed", "no_clock"):
                 con.execute("insert into days.data_quality values ('chat', ?, ?, ?)", [source, kind, source])
         assert broken(CHECKS["clocks_agree"], con, 60) == [("chat", each) for each in told]
+        assert unjudged(CHECKS["clocks_agree"], con, 60) == ["chat"] * is_unjudged
