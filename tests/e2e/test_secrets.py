@@ -155,15 +155,8 @@ def test_a_configuration_that_is_wrong(capsys, caplog, tmp_path, wrong):
     assert written(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("address", "status"),
-    [
-        ("address", 200),
-        pytest.param("basic", 401, marks=pytest.mark.drill),  # half a minute of retries each
-        pytest.param("bearer", 400, marks=pytest.mark.drill),
-    ],
-    indirect=["address"],
-)
+@pytest.mark.drill  # half a minute each
+@pytest.mark.parametrize(("address", "status"), [("address", 200), ("basic", 401), ("bearer", 400)], indirect=["address"])
 def test_a_night_in_dagster_and_from_cron(address, capfd, caplog, tmp_path, status):
     config = configured(tmp_path)
     scrapes(tmp_path / f"chat/{DAY}/metrics.json", at(f"{DAY} 10:00"), 3)
