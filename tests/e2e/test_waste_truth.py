@@ -76,7 +76,7 @@ def thinned() -> Iterator[object]:
         yield pytest.param(run, level, scrapes[(at + 1) % 2], marks=pytest.mark.drill)
 
 
-@pytest.mark.parametrize(("run", "level", "scrapes"), thinned())
+@pytest.mark.parametrize(("run", "level", "scrapes"), [*thinned()])
 def test_the_ranges_hold_the_truth_with_few_scrapes(run, level, scrapes, tmp_path):
     count, tokens = truth(run)
     preemptions, waste = told(evidence(run, level, THINNED[scrapes], tmp_path / "run"))
