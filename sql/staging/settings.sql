@@ -1,4 +1,4 @@
--- Settings and facts the engines stated about themselves, in every place they said so.
+-- Settings and facts the engines stated about themselves, in every place they said so before the end of the time asked for.
 --
 -- grain: source, line, engine, key
 -- column: engine     | Engine, or `*` for the server as a whole.
@@ -20,4 +20,5 @@ left join staging.input_servers using (source)
 left join staging.engine_names
     on engine_names.instance is not distinct from coalesce(config.instance, input_servers.instance)
     and engine_names.label is not distinct from config.engine
+where said_at is null or getvariable('until') is null or said_at < getvariable('until')::timestamptz -- a later start is of a later time
 order by config.source, config.line, engine_names.engine, config.key

@@ -1,5 +1,7 @@
 """A restart with another setting: each time is judged by the settings of its own life, and what no life says is not known."""
 
+from dataclasses import replace
+
 import pytest
 
 SETUPS = "core.engine_setups"
@@ -51,6 +53,16 @@ def test_waiting_is_judged_by_the_settings_of_its_own_life(sql, second, limits, 
     assert list(dict.fromkeys(found)) == causes
     told = changes(sql)
     assert [f"The restart of 2026-01-01 12:08:00 UTC changed {change}" in detail for detail in told] == [True] * bool(change)
+
+
+def test_a_start_after_the_time_asked_for_is_none_of_it(sql):
+    log(sql, life("max_num_seqs 8") + "\nend\n" + life("max_num_seqs 256"))
+    sql.run = replace(sql.run, until="2026-01-01T12:06:30Z")
+    assert [(row["max_num_seqs"], row["was_set_up_anew"]) for row in sql.rows("core.engines").dicts()] == [(8, False)]
+    assert not {"restarted", CHANGED} & {row["flag"] for row in sql.rows("marts.data_quality").dicts()}
+    sql.run = replace(sql.run, until="2026-01-01T12:12:00Z")
+    assert [row["was_set_up_anew"] for row in sql.rows("core.engines").dicts()] == [True]
+    assert {"restarted", CHANGED} <= {row["flag"] for row in sql.rows("marts.data_quality").dicts()}
 
 
 def test_of_the_whole_run_a_setting_is_told_that_held_throughout(sql):
