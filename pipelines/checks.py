@@ -171,16 +171,6 @@ class DayCheck:
         return getattr(thresholds, self.limit) if self.limit else None
 
 
-# of an input whose clock is unsure: alone, or among guesses alike, no clock can disagree with it
-_BESIDE_A_KNOWN_CLOCK = """exists (
-            from days.sources as others
-            left join days.data_quality as theirs
-                on theirs.run = others.run and theirs.source = others.source and theirs.flag in ('clock_assumed', 'no_clock')
-            where others.run = unsure.run and others.source <> unsure.source and others.lines_used > 0
-                and others.format not in ('request_trace', 'recording_journal') -- of no engine's clock
-                and (theirs.flag is null or (theirs.flag = 'clock_assumed' and unsure.flag = 'no_clock'))
-        )"""
-
 DAY_CHECKS = (
     DayCheck(
         "every_line_is_accounted_for",
@@ -224,16 +214,22 @@ DAY_CHECKS = (
         "clocks_agree",
         "runs",
         "The clocks that were joined are within `clock_error_s` of each other, and none is assumed beside one that is known.",
-        f"""
-        select run, format('{{:.1f}} s apart', clock_error_s) from days.runs where clock_error_s > $limit
+        """
+        select run, format('{:.1f} s apart', clock_error_s) from days.runs where clock_error_s > $limit
         union all
         select unsure.run, unsure.detail from days.data_quality as unsure
-        where flag in ('clock_assumed', 'no_clock') and {_BESIDE_A_KNOWN_CLOCK}
+        where flag in ('clock_assumed', 'no_clock') and exists (
+            -- another input whose time is known: alone, or among guesses alike, no clock can disagree
+            from days.sources as others
+            left join days.data_quality as theirs
+                on theirs.run = others.run and theirs.source = others.source and theirs.flag in ('clock_assumed', 'no_clock')
+            where others.run = unsure.run and others.source <> unsure.source and others.lines_used > 0
+                and others.format not in ('request_trace', 'recording_journal') -- of no engine's clock
+                and (theirs.flag is null or (theirs.flag = 'clock_assumed' and unsure.flag = 'no_clock'))
+        )
         """,
         limit="clock_error_s",
-        untold=f"""
-        select run from days.data_quality as unsure where flag = 'clock_assumed' and not {_BESIDE_A_KNOWN_CLOCK} group by run
-        """,
+        untold="select run from days.data_quality where flag = 'clock_assumed' group by run",
     ),
     DayCheck(
         "counters_rise",
@@ -259,14 +255,15 @@ DAY_CHECKS = (
         "observed; less than an hour observed counts as one, of which the rest had none.",
         """
         select run, concat(
-            if(round(count_best) = 1, '1 preemption', spoken_count(count_best) || ' preemptions'),
+            if(count_best is null, 'at least ', ''),
+            if(round(preemptions) = 1, '1 preemption', spoken_count(preemptions) || ' preemptions'),
             ' in ' || spoken_duration(3600 * hours),
-            case when hours > 1 then format(': {} an hour', spoken_count(count_best / hours)) end
+            case when hours > 1 then format(': {} an hour', spoken_count(preemptions / hours)) end
         )
-        from days.preemptions inner join (
+        from (select *, coalesce(count_best, count_low) as preemptions from days.preemptions) inner join (
             select run, (epoch(ended_at) - epoch(started_at)) / 3600 as hours from days.runs
         ) using (run)
-        where count_best / greatest(hours, 1) > $limit
+        where preemptions / greatest(hours, 1) > $limit
         """,
         limit="preemptions_per_hour",
         untold="select run from days.preemptions group by run having count(count_best) = 0",
@@ -275,8 +272,11 @@ DAY_CHECKS = (
 
 
 def unjudged(check: DayCheck, con: duckdb.DuckDBPyConnection, limit: float | None) -> list[str]:
-    """Engines of the day that a limit which is set could not be held against."""
-    return sorted(str(engine) for (engine,) in con.sql(check.untold).fetchall()) if check.untold and limit is not None else []
+    """Engines of the day that a limit which is set could not be held against; those that break it all the same are none."""
+    if not check.untold or limit is None:
+        return []
+    found = {engine for engine, _ in broken(check, con, limit)}
+    return sorted({str(engine) for (engine,) in con.sql(check.untold).fetchall()} - found)
 
 
 def broken(check: DayCheck, con: duckdb.DuckDBPyConnection, limit: float | None) -> list[tuple[str, str]]:

@@ -293,13 +293,12 @@ def _victims(result: Result, *, is_named: bool) -> Iterator[Block]:
         """
         select sum(count_low), sum(count_best), sum(count_high), string_agg(distinct told_by, '; ' order by told_by)
         from preemptions
-        having sum(count_high) > 0
+        having coalesce(sum(count_high), sum(count_low)) > 0
         """,
         "preemptions",
     ):
-        spread = between(low, high)
-        told = f"{count(best)}{f' ({spread})' if spread else ''}" if best is not None else spread or count(high)
-        why = f" Told by {told_by}." if spread else ""
+        told = language.estimate(low, best, high)
+        why = f" Told by {told_by}." if best is None or between(low, high) else ""
         yield Block(1, _wrap(f"Preemptions: {told}.{why}", indent="    ", first="  "))
     hit = result.ask(VICTIMS, "victims") if is_named else []
     if hit:
@@ -366,7 +365,8 @@ def _sweeps(result: Result) -> Iterator[Block]:
 
 def _untold(result: Result) -> Iterator[Block]:
     """What the inputs do not carry: counts and amounts that are NULL, and what to record next time."""
-    told = [f"Preemptions: {language.reason_untold(row)}." for row in result.rows("preemptions", "count_best is null", "engine")]
+    uncounted = result.rows("preemptions", "count_best is null and coalesce(count_low, 0) = 0", "engine")
+    told = [f"Preemptions: {language.reason_untold(row)}." for row in uncounted]
     told += [
         f"{language.word(language.WASTE_KINDS, row['kind']).name}: {language.reason_untold(row)}."
         for row in result.rows("waste", "tokens_best is null", "kind, engine")

@@ -265,9 +265,9 @@ def between(low: float | None, high: float | None, form: Any = count) -> str:
 
 
 def estimate(low: float | None, best: float | None, high: float | None, form: Any = count) -> str:
-    """`51 (49 to 53)`; `at most 53` where there is no best guess; "" where nothing is known."""
+    """`51 (49 to 53)`; `at most 53` or `at least 49` where there is no best guess; "" where nothing is known."""
     if best is None:
-        return "" if high is None else f"at most {form(high)}"
+        return f"at most {form(high)}" if high is not None else f"at least {form(low)}" if low else ""
     spread = between(low, high, form)
     return f"{form(best)} ({spread})" if spread else form(best)
 

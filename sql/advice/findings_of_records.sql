@@ -1,5 +1,5 @@
 -- What KV events and requests' own records amount to where nothing else tells it: preemptions and prefixes computed again that no counter
--- counts, waits of an engine whose load no input shows.
+-- counts in time, waits of an engine whose load no input shows.
 --
 -- KV events tell a preempted request by the blocks that it stored again, streams by the steps that they missed and their peers had, spans
 -- how long each request waited before it first ran. Of what a request waited for, and of how full the pool was, they say nothing.
@@ -194,6 +194,66 @@ told_by_refills as (
         and again.engine not in (select engine from core.prefix_intervals)
 ),
 
+-- when a log shows the pool at its fullest, or else requests running: nearer the pages' counts cannot be placed
+pressed as (
+    select
+        engine,
+        max(kv_usage_ratio) >= 0.9 as is_full,
+        arg_max(sampled_at, coalesce(kv_usage_ratio, 0)) as peak_at,
+        if(is_full, min(sampled_at) filter (where kv_usage_ratio >= 0.9), min(sampled_at)) as first_at,
+        if(is_full, max(plus_seconds(sampled_at, scrape_s)) filter (where kv_usage_ratio >= 0.9), max(plus_seconds(sampled_at, scrape_s)))
+            as last_at,
+    from core.engine_states
+    where running > 0
+    group by engine
+),
+
+told_by_pages as (
+    select
+        counted.engine,
+        'preemption' as verdict,
+        pressed.first_at as window_start,
+        pressed.last_at as window_end,
+        pressed.peak_at,
+        preemption_severity(ratio(counted.preemptions, counted.finished), null) as severity,
+        if(pressed.is_full, 0.8, 0.6) as confidence,
+        format(
+            '{}{} counted {}: running requests lost their KV blocks.',
+            case when counted.is_since_start then 'At least ' else '' end,
+            case
+                when counted.preemptions > 1 then spoken_count(counted.preemptions) || ' preemptions were'
+                when counted.is_since_start then 'one preemption was'
+                else 'One preemption was'
+            end,
+            if(counted.is_since_start, 'since the engine started', 'between the metrics pages, whose times are not known')
+        ) as summary,
+        sentences([
+            format('The counter of preemptions rose by {}, while {} requests finished.', spoken_count(counted.preemptions), spoken_count(counted.finished)),
+            case
+                when pressed.is_full then format('The log shows KV usage at {:.0f} % at most, in this time.', 100 * loads.max_kv_usage_ratio)
+            end,
+        ]) as evidence,
+        [
+            if(
+                pressed.is_full,
+                'When they were, no input tells: the time is that in which the log shows the pool nearly full.',
+                'When they were, no input tells: the time is that in which the log shows requests running.'
+            ),
+        ] as evidence_against,
+        sentences([
+            what_to_record(engines.engine_kind, engines.engine_version, engines.prefix_caching)[1],
+            to_tell_repeated_tokens(engines.engine_kind, engines.engine_generation, engines.prefix_caching),
+        ]) as missing,
+    from core.untimed_preemptions as counted
+    inner join pressed using (engine)
+    inner join core.seen_loads as loads using (engine)
+    left join core.engines using (engine)
+    where counted.preemptions > 0
+        and counted.engine not in (select engine from core.preemption_intervals)
+        and counted.engine not in (select engine from core.spells where verdict = 'preemption')
+        and counted.engine not in (select engine from told_by_events)
+),
+
 told_by_streams as (
     select
         paused.engine,
@@ -263,6 +323,7 @@ select engine, verdict, window_start, window_end, peak_at, severity, confidence,
 from (
     from told_by_events
     union all by name from told_by_refills
+    union all by name from told_by_pages
     union all by name from told_by_streams
     union all by name from told_by_waits
 )

@@ -1,26 +1,34 @@
--- What an engine of which one instant is known had counted by then, since it started.
+-- What an engine of which one metrics page is there, or pages without a time, had counted by then since it started.
 --
 -- grain: engine, started_at
--- column: engine          | Engine, seen in one sample or on metrics pages without a time.
+-- column: engine          | Engine.
 -- column: preemptions     | Preemptions counted.
 -- column: finished        | Requests finished.
 -- column: queued_s        | Time that requests waited in all.
 -- column: queued_requests | Requests whose wait was counted.
 -- column: started_at      | Since when, as its process says; NULL where not exported.
+with scraped_once as (
+    select engine, min(sampled_at) as sampled_at
+    from core.engine_states
+    where origin = 'metrics'
+    group by engine
+    having count(distinct sampled_at) = 1
+)
+
 select
-    loads.engine,
+    scraped_once.engine,
     sum(samples.value) filter (where signals.signal = 'preemptions') as preemptions,
     sum(samples.value) filter (where signals.signal = 'finished') as finished,
     sum(samples.value) filter (where signals.signal = 'queue_s' and suffix(samples.name, '_sum')) as queued_s,
     sum(samples.value) filter (where signals.signal = 'queue_s' and suffix(samples.name, '_count')) as queued_requests,
     make_timestamptz((max(samples.value) filter (where signals.signal = 'process_start_epoch_s') * 1e6)::bigint) as started_at,
-from core.seen_loads as loads
+from scraped_once
 inner join staging.metric_samples as samples
-    on samples.sampled_at = loads.first_at
-    and samples.engine in (loads.engine, '*', concat(split_part(loads.engine, '/', 1), '/*'))
+    on samples.sampled_at = scraped_once.sampled_at
+    and samples.engine in (scraped_once.engine, '*', concat(split_part(scraped_once.engine, '/', 1), '/*'))
 inner join signals() as signals on samples.name in (signals.name, concat(signals.name, '_sum'), concat(signals.name, '_count'))
-where loads.samples = 1 and signals.signal in ('preemptions', 'finished', 'queue_s', 'process_start_epoch_s')
-group by loads.engine
+where signals.signal in ('preemptions', 'finished', 'queue_s', 'process_start_epoch_s')
+group by scraped_once.engine
 union all by name
 select engine, preemptions, finished, queued_s, queued_requests, started_at
 from core.untimed_pages

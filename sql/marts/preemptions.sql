@@ -2,7 +2,7 @@
 --
 -- The counter answers where it was exported, a log where it says each one (core.preemption_intervals); what a counter missed
 -- after its last scrape is expected from the replay of what requests were still there. vLLM never counts a victim that was aborted
--- while it waited, so aborted requests widen the range upwards. Of metrics pages without a time it is what was counted between them.
+-- while it waited, so aborted requests widen the range upwards. Of metrics pages without a time it is what core.untimed_preemptions tells.
 -- A counter that begins after a load that a log tells, or ends before it does, is a least number.
 -- Where no engine was seen, a client's table of levels may have what was counted at each: that is of the only engine there is.
 --
@@ -16,13 +16,22 @@
 -- column: told_by    | The same in words.
 -- check:  count_low <= count_best and count_best <= count_high | A range holds its best estimate.
 with counted as (
-    select engine, sum(preemptions)::double as preemptions, any_value(method) as method from core.preemption_intervals group by engine
+    select engine, sum(preemptions)::double as preemptions, any_value(method) as method, '' as of_pages, false as ends_early
+    from core.preemption_intervals
+    group by engine
     union all
-    select engine, preemptions::double, 'preemption_counter' from core.untimed_rises
-    where is_one_life
-        and preemptions is not null
-        and engine not in (select engine from core.preemption_intervals)
-        and engine not in (select engine from core.engine_states)
+    select
+        engine,
+        preemptions::double,
+        'preemption_counter',
+        if(is_since_start, ', from the start to the last page there is', ', between pages whose times are not known'),
+        is_since_start,
+    from core.untimed_preemptions
+    where engine not in (select engine from core.preemption_intervals)
+        -- of no time that is known: whatever else tells them is of the run
+        and engine not in (
+            select engine from core.recompute_estimates where kind = 'preemption_recompute' and preemptions_best is not null
+        )
 ),
 
 aborted as (
@@ -90,12 +99,12 @@ select
     engines.engine,
     coalesce(counted.preemptions, others.preemptions_low) as count_low,
     case
-        when uncounted.engine is null then coalesce(
+        when not is_least then coalesce(
             greatest(counted.preemptions, round(expected.preemptions_best)), counted.preemptions, round(others.preemptions_best)
         )
     end as count_best,
     case
-        when uncounted.engine is null then coalesce(
+        when not is_least then coalesce(
             greatest(counted.preemptions, round(expected.preemptions_best), ceil(expected.preemptions_high)),
             counted.preemptions,
             ceil(others.preemptions_high)
@@ -103,8 +112,9 @@ select
     end as count_high,
     if(counted.preemptions is null, others.method, counted.method) as method,
     told_by(if(counted.preemptions is null, others.method, counted.method))
-    || left_out(uncounted.uncounted_to, uncounted.uncounted_from)
-    || if(uncounted.engine is null and round(expected.preemptions_best) > counted.preemptions, ', and a replay of what its last scrape left unfinished', '') as told_by,
+    || coalesce(counted.of_pages, '')
+    || case when counted.ends_early then '' else left_out(uncounted.uncounted_to, uncounted.uncounted_from) end
+    || if(not is_least and round(expected.preemptions_best) > counted.preemptions, ', and a replay of what its last scrape left unfinished', '') as told_by,
 from core.engines
 left join counted using (engine)
 left join expected on expected.engine = engines.engine and counted.preemptions is not null
@@ -114,6 +124,7 @@ left join core.seen_loads as uncounted
     on uncounted.engine = engines.engine
     and coalesce(uncounted.uncounted_to, uncounted.uncounted_from) is not null
     and counted.method = 'preemption_counter'
+cross join lateral (select uncounted.engine is not null or coalesce(counted.ends_early, false) as is_least) as bounded
 union all by name
 select getvariable('run') as run, engine, count_low, count_best, count_high, method, told_by(method) as told_by
 from tabled

@@ -152,3 +152,59 @@ def test_an_instant_of_an_engine_that_has_preempted_has_a_verdict_whoever_waits(
     sql.given("raw.metric_samples", "\n".join([f"{header}  at_utc", *(f"{line}  12:00:00" for line in lines)]))
     [main] = [row for row in sql.rows("advice.verdicts").dicts() if row["is_primary"]]
     assert (main["verdict"], main["summary"]) == ("insufficient_evidence", f"At the one instant seen {told}{HAS_PREEMPTED}.")
+
+
+# beside a log, which says how the load was and nothing of preemption
+
+NOON, MIDNIGHT = 1767268800, 1767225600  # of the day of the log
+
+
+def beside_a_log(sql, *each, at_utc="-"):
+    sql.given("raw.sources", "source  format  engine_kind\npage  prometheus_text  vllm\nserver.log  vllm_engine_log  vllm")
+    sql.given("raw.engine_events", "source  line  at_utc  event\nserver.log  1  12:00:30  engine_start")
+    load = {10: "8 0 0.5", 20: "12 5 0.97", 30: "12 9 0.99", 40: "9 2 0.95", 50: "1 0 0.2"}
+    rows = [f"server.log  {second}  12:01:{second}  {'  '.join(told.split())}" for second, told in load.items()]
+    sql.given("raw.engine_samples", "\n".join(["source  line  at_utc  running  waiting  kv_usage_ratio", *rows]))
+    header, *lines = pages(*each).splitlines()
+    sql.given("raw.metric_samples", "\n".join([f"at_utc  {header.strip()}", *(f"{at_utc}  {line.strip()}" for line in lines)]))
+    [counted] = sql.rows("marts.preemptions").dicts()
+    bounds = [counted[f"count_{bound}"] for bound in ("low", "best", "high")]
+    found = {row["verdict"]: row for row in sql.rows("advice.verdicts").dicts()}
+    return bounds, (counted["told_by"] or "").partition(", ")[2], found
+
+
+@pytest.mark.parametrize("at_utc", ["-", "12:01:55"])
+def test_a_page_beside_a_log_of_its_engine_s_start_counts_the_least_that_there_were(sql, at_utc):
+    bounds, told_by, found = beside_a_log(sql, {"started": NOON}, at_utc=at_utc)
+    assert (bounds, told_by) == ([7, None, None], "from the start to the last page there is")
+    row = found["preemption"]
+    assert (str(row["window_start"])[11:19], str(row["window_end"])[11:19], row["is_primary"]) == ("12:01:20", "12:01:50", True)
+    assert (
+        row["summary"] == "At least 7 preemptions were counted since the engine started: running requests lost their KV blocks."
+    )
+    assert row["evidence_against"][0].startswith(
+        "When they were, no input tells: the time is that in which the log shows the pool nearly"
+    )
+    assert "queue_kv_capacity" in found
+    assert sql.rows("advice.recommendations").dicts()[0]["verdict"] == "preemption"
+
+
+def test_what_an_engine_counted_since_a_start_that_no_log_shows_is_not_of_the_run(sql):
+    bounds, _, found = beside_a_log(sql, {"started": MIDNIGHT})
+    assert bounds == [None, None, None]
+    assert "preemption" not in found
+
+
+def test_a_count_of_none_since_the_start_is_no_preemption_by_then(sql):
+    bounds, _, found = beside_a_log(sql, {"started": NOON, "preemptions": 0})
+    assert bounds == [0, None, None]
+    assert "preemption" not in found
+
+
+def test_what_rose_between_pages_of_one_life_is_told_beside_a_log_as_without(sql):
+    two = {"started": MIDNIGHT, "preemptions": 9, "finished": 40, "generated": 2000}
+    bounds, told_by, found = beside_a_log(sql, {"started": MIDNIGHT}, two)
+    assert (bounds, told_by) == ([2, 2, 2], "between pages whose times are not known")
+    assert found["preemption"]["summary"].startswith(
+        "2 preemptions were counted between the metrics pages, whose times are not known"
+    )
