@@ -13,7 +13,7 @@ import duckdb
 import jsonschema
 import pytest
 
-from pipelines import pages, report
+from pipelines import digest, pages, report
 from pipelines.charts import language, requests, timeline
 from pipelines.charts.data import TABLES, Data
 from pipelines.charts.picture import verdict_png, write_timeline
@@ -156,6 +156,16 @@ def test_null_in_every_column_that_may_be_null_is_not_an_error(tmp_path, table, 
             if column in there - keys:
                 con.execute(f"update {table} set {column} = null")
     assert "What could not be told" in written(analysis, tmp_path).words
+
+
+def test_a_count_of_which_only_the_least_is_known_is_told_as_that(tmp_path):
+    least = "update preemptions set count_low = 152, count_best = null, count_high = null"
+    words = written(database := synthetic.analysis(tmp_path, afterwards=least), tmp_path).words
+    assert "Preemptions at least 152" in words
+    assert "Preemptions could not be counted" not in words
+    screen = " ".join(digest.text(database, height=200).split())
+    assert "Preemptions: at least 152. Told by" in screen
+    assert "Preemptions: told only by" not in screen
 
 
 def test_a_count_no_input_tells_is_not_known_and_not_zero(tmp_path, monkeypatch):
