@@ -117,7 +117,9 @@ def _as_glob(pattern: str, day: date | None) -> str:
             return "*"
         return day.strftime(form) if day else re.sub(r"%\w", "*", form)
 
-    return _PLACEHOLDER.sub(filled, pattern)
+    parts = _PLACEHOLDER.sub(filled, pattern).split("/")
+    # words beside each other, or beside a star, are one star: two within a name are no glob
+    return "/".join(part if part == "**" else re.sub(r"\*{2,}", "*", part) for part in parts)
 
 
 def _named_day(text: str | None, pattern: str) -> date | None:

@@ -151,3 +151,21 @@ def test_an_engine_that_is_not_there_is_told_with_those_that_are(tmp_path):
 def test_two_entries_with_one_name_are_told(tmp_path):
     with pytest.raises(ConfigError, match=r"two \[\[engines\]\] both have an engine `chat`"):
         config(tmp_path, LAKE + ENGINE + ENGINE).fleet()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("{day:%Y%m%d}/{engine}.json", "20260102/chat.json"),
+        ("{day}/{engine}*.log", "2026-01-02/chat.1.log"),
+        ("{day}/{zone}{engine}.log", "2026-01-02/bchat.log"),
+        ("**/{engine}-{day:%y%m%d}*", "a/b/chat-260102.gz"),
+    ],
+)
+def test_words_and_stars_may_stand_beside_each_other(tmp_path, pattern, name):
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).touch()
+    for engine, days in ((None, ()), ("chat", ()), ("chat", (date(2026, 1, 2),))):
+        [(found, _)] = patterns.matches(pattern, tmp_path, engine=engine, days=days)
+        assert (found.uri, found.day) == (str(tmp_path / name), date(2026, 1, 2))
+    assert patterns.closed(pattern, tmp_path) == []
