@@ -218,7 +218,7 @@ DAY_CHECKS = (
         select run, format('{:.1f} s apart', clock_error_s) from days.runs where clock_error_s > $limit
         union all
         select unsure.run, unsure.detail from days.data_quality as unsure
-        where flag in ('clock_assumed', 'no_clock') and exists (
+        where flag in ('clock_assumed', 'no_clock') and severity <> 'info' and exists (
             -- another input whose time is known: alone, or among guesses alike, no clock can disagree
             from days.sources as others
             left join days.data_quality as theirs
@@ -229,7 +229,7 @@ DAY_CHECKS = (
         )
         """,
         limit="clock_error_s",
-        untold="select run from days.data_quality where flag = 'clock_assumed' group by run",
+        untold="select run from days.data_quality where flag = 'clock_assumed' and severity <> 'info' group by run",
     ),
     DayCheck(
         "counters_rise",

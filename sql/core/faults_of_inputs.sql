@@ -45,7 +45,11 @@ clocks as (
             when error_s is null then 'clock_assumed'
             else 'clock_error'
         end as flag,
-        case when clock = 'none' and placed_at is null and not is_told then 'error' else 'warning' end as severity,
+        case
+            when clock = 'none' and placed_at is null and not is_told then 'error'
+            when error_s is null and method like 'assumed the zone of %' then 'info' -- of a log beside it, which is placed
+            else 'warning'
+        end as severity,
         if(ahead_s is null, 1, round(abs(ahead_s))) as count,
         case
             when ahead_s is not null then format(

@@ -67,6 +67,7 @@ def test_a_limit_that_is_set_names_who_it_cannot_be_held_against(name, table, fi
         ({"page.txt": "no_clock", "server.log": "clock_assumed"}, ["page.txt"], False),
         ({"page.txt": "no_clock", "metrics.json": None}, ["page.txt"], False),
         ({"server.log": None}, [], False),
+        ({"server.log": None, "server-2.log": "borrowed"}, [], False),
     ],
 )
 def test_a_clock_disagrees_with_another_or_cannot_be_judged(inputs, told, is_unjudged):
@@ -75,13 +76,15 @@ def test_a_clock_disagrees_with_another_or_cannot_be_judged(inputs, told, is_unj
             create schema days;
             create table days.runs as select 'chat' as run, null::double as clock_error_s;
             create table days.sources (run varchar, source varchar, format varchar, lines_used bigint);
-            create table days.data_quality (run varchar, source varchar, flag varchar, detail varchar);
+            create table days.data_quality (run varchar, source varchar, flag varchar, severity varchar, detail varchar);
             insert into days.sources values ('other', 'metrics.json', 'prometheus_json', 9);
         """)
         for source, kind in inputs.items():
             form = kind if kind == "recording_journal" else "any"
             con.execute("insert into days.sources values ('chat', ?, ?, ?)", [source, form, 0 if kind == "unused" else 9])
             if kind in ("clock_assumed", "no_clock"):
-                con.execute("insert into days.data_quality values ('chat', ?, ?, ?)", [source, kind, source])
+                con.execute("insert into days.data_quality values ('chat', ?, ?, 'warning', ?)", [source, kind, source])
+            if kind == "borrowed":
+                con.execute("insert into days.data_quality values ('chat', ?, 'clock_assumed', 'info', ?)", [source, source])
         assert broken(CHECKS["clocks_agree"], con, 60) == [("chat", each) for each in told]
         assert unjudged(CHECKS["clocks_agree"], con, 60) == ["chat"] * is_unjudged
