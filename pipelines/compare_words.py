@@ -98,7 +98,7 @@ def workload(comparison: Comparison) -> list[str]:
     """Each property of the workload, those that differ first."""
     ordered = sorted(comparison.workload, key=lambda drift: not drift.differs)
     return [f"{drift.what}{' DIFFER' if drift.differs else ''}: {drift.finding}" for drift in ordered] or [
-        "not known: neither side has requests"
+        "not known: a side has no requests whose lengths and times are known"
     ]
 
 

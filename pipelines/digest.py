@@ -364,14 +364,18 @@ def _sweeps(result: Result) -> Iterator[Block]:
 
 
 def _untold(result: Result) -> Iterator[Block]:
-    """What the inputs do not carry: counts and amounts that are NULL, and what to record next time."""
+    """What the inputs do not carry: what is likely all the same, counts and amounts that are NULL, what to record next time."""
+    verdicts = result.rows("verdicts", "len(missing) > 0", "is_primary desc, severity desc, engine, verdict")
+    likely = [row for row in verdicts if row["verdict"] == "insufficient_evidence" and row["severity"] and not row["is_primary"]]
     uncounted = result.rows("preemptions", "count_best is null and coalesce(count_low, 0) = 0", "engine")
-    told = [f"Preemptions: {language.reason_untold(row)}." for row in uncounted]
+    of_likely = {row["engine"] for row in likely}
+    told = [row["summary"] for row in likely]
+    told += [f"Preemptions: {language.reason_untold(row)}." for row in uncounted if row["engine"] not in of_likely]
     told += [
         f"{language.word(language.WASTE_KINDS, row['kind']).name}: {language.reason_untold(row)}."
         for row in result.rows("waste", "tokens_best is null", "kind, engine")
     ]
-    told += language.wishes(result.rows("verdicts", "len(missing) > 0", "is_primary desc, severity desc, engine, verdict"))
+    told += language.wishes({**row, "summary": None} if row in likely else row for row in verdicts)
     for place, sentence in enumerate(dict.fromkeys(told)):
         yield Block(1 if place < 2 else 4, _wrap(sentence, indent="    ", first="  "))
 
@@ -385,7 +389,7 @@ def _quality(result: Result) -> Iterator[Block]:
     severities = {sentence: severity for _, sentence, severity in reversed(named)}
     told = gathered((name, sentence) for name, sentence, _ in named)
     for place, (name, sentence) in enumerate(islice(told, 2 * NAMES_SHOWN)):
-        rank = {"error": 1, "warning": 2}.get(severities[sentence], 4) + (1 if place >= 2 else 0)
+        rank = {"error": 0, "warning": 2}.get(severities[sentence], 4) + (1 if place >= 2 else 0)
         yield Block(rank, _wrap(_shortened(f"{name}: {sentence}" if name else sentence), indent="    ", first="  "))
     others = [row["source"] for row in result.rows("data_quality", "flag = 'not_recognised'")]
     if others:

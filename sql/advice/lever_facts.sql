@@ -306,7 +306,7 @@ select
             if(demand.fits_99 <> demand.fits_95, format(', {} of them 99 % of it', demand.fits_99), ''),
             demand.held_tokens, demand.held_deviation_tokens
         ),
-        format('{} sequences as large as those that ran fit the pool 95 % of the time.', demand.fits_95)
+        format('{} sequences as large as those that ran fit the pool {} of the time.', demand.fits_95, if(demand.fits_99 = demand.fits_95, '99 %', '95 %'))
     ) as fit_sentence,
 from told
 inner join core.engines using (engine)

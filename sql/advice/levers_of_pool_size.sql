@@ -81,7 +81,11 @@ shorter_prompts as (
         [
             case
                 when verdict in ('preemption', 'queue_kv_capacity') then coalesce(
-                    format('With prompts a third shorter {} sequences fit 95 % of the time where {} do now.', fits_with_shorter_prompts, fits_95),
+                    case
+                        when fits_with_shorter_prompts > fits_95 then format(
+                            'With prompts a third shorter {} sequences fit 95 % of the time where {} do now.', fits_with_shorter_prompts, fits_95
+                        )
+                    end,
                     format('With prompts a third shorter {:.0f} % more sequences fit.', 100 / (1 - prompt_share / 3) - 100)
                 )
                 when verdict = 'queue_token_budget' then 'With prompts a third shorter the same steps admit half as many again.'
@@ -115,10 +119,12 @@ shorter_outputs as (
                     fits_95, running_limit
                 )
                 else coalesce(
-                    format(
-                        'With answers a third shorter {} sequences fit 95 % of the time where {} do now, and each leaves sooner.',
-                        fits_with_shorter_outputs, fits_95
-                    ),
+                    case
+                        when fits_with_shorter_outputs > fits_95 then format(
+                            'With answers a third shorter {} sequences fit 95 % of the time where {} do now, and each leaves sooner.',
+                            fits_with_shorter_outputs, fits_95
+                        )
+                    end,
                     format(
                         'With answers a third shorter {:.0f} % more sequences fit, and each leaves sooner.',
                         100 / (1 - (1 - prompt_share) / 3) - 100

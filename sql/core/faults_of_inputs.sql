@@ -47,6 +47,7 @@ clocks as (
         end as flag,
         case
             when clock = 'none' and placed_at is null and not is_told then 'error'
+            when method like '%as given, in which it meets no other input%' then 'error' -- what is told of both together may be told twice
             when error_s is null and method like 'assumed the zone of %' then 'info' -- of a log beside it, which is placed
             else 'warning'
         end as severity,

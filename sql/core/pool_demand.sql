@@ -7,7 +7,7 @@
 --
 -- with z = 1.645 for p = 5 % and z = 2.326 for p = 1 %. Where no input tells lengths, m is what a running sequence was seen to
 -- hold (KV usage times pool over running), and its deviation is taken for half of that, between one length for all (0.1) and open
--- chat (0.7). Sequences that share a prefix need less than this.
+-- chat (0.7); of an engine whose pool had several sizes no one share is of it. Sequences that share a prefix need less than this.
 --
 -- grain: engine, scope
 -- column: engine                | Engine.
@@ -43,7 +43,11 @@ measured as (
         null::double as prompt_share,
         'usage' as method,
     from core.engine_states
-    where running > 0 and kv_usage_ratio > 0
+    where running > 0
+        and kv_usage_ratio > 0
+        and engine not in (
+            select engine from core.engine_setups group by engine having max(kv_capacity_tokens) > 1.05 * min(kv_capacity_tokens)
+        )
     group by engine
 ),
 

@@ -53,6 +53,21 @@ def test_a_number_that_other_sources_contradict_says_so_beside_it(tmp_path):
     assert f"Told by a replay of the recorded requests. {said}" in " ".join(screen.split())
 
 
+def test_what_is_likely_and_no_input_shows_stands_where_the_count_would(tmp_path):
+    likely = """
+        update preemptions set count_low = null, count_best = null, count_high = null, told_by = 'no input';
+        insert into verdicts by name
+            select engine, 'insufficient_evidence' as verdict, 15.0 as severity, false as is_primary, window_start, window_end,
+                'Preemption is likely.' as summary, ['Record it.'] as missing
+            from verdicts where is_primary;
+    """
+    screen = " ".join(digest.text(synthetic.analysis(tmp_path, afterwards=likely), height=200).split())
+    assert "Could not be told Preemption is likely." in screen
+    assert screen.count("Preemption is likely.") == 1
+    assert "Record it." in screen
+    assert "Preemptions: no input" not in screen
+
+
 def test_a_severity_trips_as_it_is_shown(tmp_path):
     for severity, worst in ((59.8, 60), (59.4, 59)):
         words = f"update verdicts set severity = {severity} where severity > {severity}"

@@ -325,6 +325,30 @@ def test_sequences_that_fit_leave_room_for_their_spread(sql):
     )
 
 
+@pytest.mark.parametrize(("second", "fits"), [(4100, [7]), (65536, [])])
+def test_of_a_pool_that_had_two_sizes_no_share_says_how_many_sequences_fit(sql, second, fits):
+    sql.given("core.engines", "engine  engine_kind  engine_generation\n0       vllm         v1")
+    sql.given("core.engine_setups", f"engine  setup  kv_capacity_tokens\n0       1      4096\n0       2      {second}")
+    sql.given("core.engine_states", "engine  sampled_at  running  kv_usage_ratio\n0       12:00:00    8        0.8")
+    sql.given("core.sequence_lengths", "engine  scope")
+    assert [row["fits_95"] for row in sql.rows("core.pool_demand").dicts()] == fits
+
+
+def test_shorter_answers_of_which_no_more_fit_are_told_by_their_share(sql):
+    engine(sql)
+    verdict(sql, "preemption", severity=60)
+    sql.given(
+        "core.pool_demand",
+        """
+        engine  scope  requests  pool_tokens  held_tokens  held_deviation_tokens  prompt_share  fits_95  fits_99  method
+        0       run    120       4096         1000.0       300.0                  0.3           4        3        requests
+    """,
+    )
+    effects = dict(told(sql, "lever", "expected_effect"))
+    assert "30 % more sequences fit" in effects["shorter_outputs"]
+    assert "where 4 do now" not in effects["shorter_outputs"]
+
+
 def test_a_running_sequence_is_a_long_one_more_often_than_not(sql):
     """Two answers of 100 and 300 tokens: the long one runs three times as long, so it counts three times."""
     engine(sql, block_size=16)
