@@ -70,7 +70,7 @@ eviction as (
             100 * ratio(facts.hit_tokens, facts.queried_tokens),
             -- where KV events show it, hits may have been as few all along
             case
-                when facts.best_hit_ratio >= ratio(facts.hit_tokens, facts.queried_tokens) + 0.05 then format(', {:.0f} % before', 100 * facts.best_hit_ratio)
+                when facts.best_hit_ratio >= ratio(facts.hit_tokens, facts.queried_tokens) + 0.05 then format(', {:.0f} % at best before', 100 * facts.best_hit_ratio)
                 else ''
             end
         ) as summary,
@@ -169,7 +169,7 @@ likeness as (
         10 * sqrt(clamp(ratio(fall.missed_tokens, fall.queried_tokens), 0, 1)) as severity,
         0.35 as confidence,
         format(
-            'The prefix cache found {:.0f} % of looked-up prompt tokens, {:.0f} % before: reclaimed prefixes, or prompts that grew or share less.',
+            'The prefix cache found {:.0f} % of looked-up prompt tokens, {:.0f} % at best before: reclaimed prefixes, or prompts that grew or share less.',
             100 * fall.hit_ratio, 100 * fall.best_hit_ratio
         ) as summary,
         sentences([
@@ -187,6 +187,51 @@ likeness as (
         ] as missing,
     from fall
     left join core.engines using (engine)
+),
+
+-- A log prints the ratio over the engine's own last requests, which falls late and by less than the ratio of one time does. Where nothing
+-- counts, half of it gone is worth as much of a remark.
+logged as (
+    select
+        engine,
+        sampled_at,
+        prefix_hit_ratio as hit_ratio,
+        max(prefix_hit_ratio) over before as best_hit_ratio,
+        arg_max(sampled_at, prefix_hit_ratio) over before as best_at,
+    from staging.engine_samples
+    where prefix_hit_ratio is not null
+        and engine not in (select engine from core.prefix_intervals)
+        and engine not in (select engine from refilled where method like 'kv_events%')
+    window before as (partition by engine order by sampled_at rows between unbounded preceding and 1 preceding)
+),
+
+logged_fall as (
+    select
+        engine,
+        'prefix_eviction' as verdict,
+        arg_min(best_at, hit_ratio) as window_start,
+        max(sampled_at) as window_end,
+        arg_min(sampled_at, hit_ratio) as peak_at,
+        10 * sqrt(max(best_hit_ratio - hit_ratio)) as severity,
+        0.3 as confidence,
+        format(
+            'The log''s share of prompt tokens found in the prefix cache fell from {:.0f} to {:.0f} %: reclaimed prefixes, or prompts that grew or share less.',
+            100 * arg_min(best_hit_ratio, hit_ratio), 100 * min(hit_ratio)
+        ) as summary,
+        []::varchar[] as evidence,
+        ['A log tells no more of it: this is a remark.'] as evidence_against,
+        [
+            format(
+                'Why the log''s share of prompt tokens found in the prefix cache fell from {:.0f} to {:.0f} %: /metrics counts them. {}',
+                100 * arg_min(best_hit_ratio, hit_ratio),
+                100 * min(hit_ratio),
+                any_value(to_tell_evicted_from_new(engines.engine_kind, engines.engine_generation))
+            ),
+        ] as missing,
+    from logged
+    left join core.engines using (engine)
+    where hit_ratio <= best_hit_ratio / 2 and best_hit_ratio - hit_ratio >= 0.15
+    group by engine
 ),
 
 -- the time of transfers is told by few tiers; tokens moved are cheaper than tokens computed, so without it their share is a remark
@@ -232,6 +277,7 @@ select engine, verdict, window_start, window_end, peak_at, severity, confidence,
 from (
     from eviction
     union all by name from likeness
+    union all by name from logged_fall
     union all by name from offload
 )
 order by engine, verdict, window_start

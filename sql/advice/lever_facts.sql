@@ -27,7 +27,7 @@
 -- column: hit_ratio              | Share of the prompt tokens looked up that the prefix cache had, in them.
 -- column: restored_tokens        | Of them, tokens that were in the pool before and came back from a tier.
 -- column: restored_ratio         | Their share.
--- column: best_hit_ratio         | The best earlier such share.
+-- column: best_hit_ratio         | The share that there may be: the best earlier one, or what the refilled prefixes would make of it, where KV events tell.
 -- column: watermark              | vLLM's setting of that name.
 -- column: conservativeness       | SGLang's schedule_conservativeness.
 -- column: reserves_whole_prompt  | vLLM's scheduler_reserve_full_isl.
@@ -180,6 +180,11 @@ cache_switches as (
     group by engine, prefix_caching, is_without_blocks, engine_kind
 ),
 
+-- what was evicted and asked for again, where KV events tell: prompts that were never in the cache would not have been found there
+refilled as (
+    select engine, tokens_high as tokens from marts.waste where kind = 'prefix_refill' and method = 'kv_events'
+),
+
 spells as (
     select
         engine,
@@ -202,12 +207,13 @@ spells as (
         sum(generation_tokens) as generation_tokens,
         sum(lost_s) as lost_s,
         sum(decode_s) as decode_s,
-        sum(missed_tokens) as missed_tokens,
+        least(sum(missed_tokens), any_value(refilled.tokens)) as missed_tokens,
         ratio(sum(hit_tokens), sum(queried_tokens)) as hit_ratio,
         sum(restored_tokens) as restored_tokens,
         ratio(sum(restored_tokens), sum(queried_tokens)) as restored_ratio,
-        max(best_hit_ratio) as best_hit_ratio,
+        least(max(best_hit_ratio), hit_ratio + ratio(any_value(refilled.tokens), sum(queried_tokens))) as best_hit_ratio,
     from foremost
+    left join refilled using (engine)
     group by engine, verdict
 ),
 

@@ -67,7 +67,7 @@ locality as (
         verdict,
         'locality' as lever,
         format('{:.0f} % of prompt tokens found', 100 * hit_ratio) as from_value,
-        format('{:.0f} %, as before', 100 * best_hit_ratio) as to_value,
+        format('up to {:.0f} %', 100 * best_hit_ratio) as to_value,
         [
             coalesce(
                 format('Up to {} prompt tokens of the run need not be computed again.', spoken_count(missed_tokens)),
@@ -76,7 +76,7 @@ locality as (
         ] as effects,
         []::varchar[] as estimates,
         []::varchar[] as prices,
-        [format('The hit ratio fell from {:.0f} % to {:.0f} %.', 100 * best_hit_ratio, 100 * hit_ratio)] as evidence,
+        [format('{:.0f} % of prompt tokens were found, and up to {:.0f} % might be.', 100 * hit_ratio, 100 * best_hit_ratio)] as evidence,
         'tokens found at the best earlier hit ratio and not found now' as method,
     from advice.lever_facts
     where verdict = 'prefix_eviction' and severity >= 20

@@ -335,7 +335,7 @@ def test_eviction_is_as_bad_as_the_share_that_was_missed(sql):
     """A quarter of the looked-up tokens; of what KV events say was not there before, nothing counts."""
     row = finding(sql, "prefix_eviction", **MISSED, preemptions=0, max_kv_usage_ratio=0.5)
     assert (row["severity"], row["confidence"]) == (50, 0.65)
-    assert "40 % of looked-up prompt tokens were found, 65 % before" in row["summary"]
+    assert "40 % of looked-up prompt tokens were found, 65 % at best before" in row["summary"]
     assert "No preemption was counted." in row["evidence"]
     assert (len(row["evidence_against"]), len(row["missing"])) == (1, 1)
     wasted(sql, "prefix_refill  1  12.5  30  0.2  kv_events  KV events", "preemption_recompute  1  1  1  0.2  replay  replay")
@@ -398,7 +398,7 @@ def test_a_prefix_that_was_never_found_often_is_told_by_kv_events_alone(sql):
         "25 tokens of blocks removed earlier were stored again over the run, told by KV events.",
     ]
     row = finding(sql, "prefix_eviction", **MISSED | {"best_hit_ratio": 0.45}, max_kv_usage_ratio=0.94)
-    assert row["summary"].endswith("40 % of looked-up prompt tokens were found, 45 % before.")
+    assert row["summary"].endswith("40 % of looked-up prompt tokens were found, 45 % at best before.")
     assert row["evidence"][0].endswith("the rest was cache, and it was written over.")
 
 
@@ -452,6 +452,23 @@ def test_a_fall_of_hits_that_is_no_sign_is_a_remark_until_something_tells(sql, l
         wasted(sql, "prefix_refill  0  -  9  -  capacity_bound  counters")
         spells(sql, {"verdict": "prefix_eviction"} | MISSED)
         assert findings(sql, "severity") == [(50,)]  # the sign says it
+
+
+@pytest.mark.parametrize(
+    ("ratios", "severity"),
+    [((0.8, 0.7, 0.4), 6.3), ((0.8, 0.7, 0.41), None), ((0.2, 0.06), None), ((0.4, 0.8), None), ((0.9, 0.3, 0.6), 7.7)],
+)
+def test_a_log_s_share_of_hits_that_halves_is_a_remark_until_something_counts_them(sql, ratios, severity):
+    rows = [f"server.log  {at}  0  12:0{at}:00  {ratio}" for at, ratio in enumerate(ratios)]
+    sql.given("staging.engine_samples", "\n".join(["source  line  engine  sampled_at  prefix_hit_ratio", *rows]))
+    sql.given("core.engines", "engine  engine_kind  engine_generation\n0  vllm  v1")
+    assert findings(sql, "verdict", "severity") == ([("prefix_eviction", severity)] if severity else [])
+    if severity == 6.3:
+        [row] = sql.rows("advice.findings").dicts()
+        assert (str(row["window_start"])[11:16], str(row["window_end"])[11:16]) == ("12:00", "12:02")
+        assert row["missing"][0].startswith("Why the log's share of prompt tokens found in the prefix cache fell from 80 to 40 %")
+        sql.given("core.prefix_intervals", "engine  interval_start  hit_ratio\n0  12:00:00  0.8")
+        assert findings(sql, "verdict") == []
 
 
 # Look-alikes ----------------------------------------------------------------------------------------------------------------
