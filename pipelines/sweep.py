@@ -85,9 +85,17 @@ class Point(NamedTuple):
     tail_s: float
 
 
+class Room(NamedTuple):
+    """Sequences that the engines have room for; None where that is not known."""
+
+    predicted: float | None = None  # in the pool, 95 % of the time
+    on_average: float | None = None
+    slots: float | None = None  # at once, by their own arguments
+
+
 @python_model(
     "marts.sweep_knee",
-    reads=("marts.sweep_levels", "core.sweep_requests", "core.pool_demand", "core.client_sums"),
+    reads=("marts.sweep_levels", "core.sweep_requests", "core.pool_demand", "core.client_sums", "core.engines"),
 )
 def sweep_knee(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
     """Where a sweep bends, one row for each sweep and what it raised: the knee, the practical cache limit, and what to add.
@@ -121,27 +129,15 @@ def sweep_knee(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
     check:  cache_limit_low < cache_limit_high | The limit lies between two levels.
     """
     requests = _requests(tables["core.sweep_requests"])
-    predicted, on_average = _predicted(tables["core.pool_demand"])
+    room = Room(*_predicted(tables["core.pool_demand"]), _slots(tables["core.engines"]))
     unexported = {name for row in tables["core.client_sums"].iter_rows(named=True) for name in row["unexported"] or []}
     rows = []
     ordered = tables["marts.sweep_levels"].sort("sweep", "dimension", "level", "source", "run_index").iter_rows(named=True)
     for (sweep, dimension), of_dimension in groupby(ordered, key=lambda row: (row["sweep"], row["dimension"])):
         levels = [_level(at, list(repeats), requests) for at, repeats in groupby(of_dimension, key=lambda row: row["level"])]
-        is_concurrency = dimension == "concurrency"
-        rows.append(
-            {
-                "run": run.name,
-                "sweep": sweep,
-                "dimension": dimension,
-                **told(
-                    levels,
-                    dimension,
-                    predicted=predicted if is_concurrency else None,
-                    on_average=on_average if is_concurrency else None,
-                    unexported=unexported,
-                ),
-            }
-        )
+        limits = room if dimension == "concurrency" else Room()
+        known = told(levels, dimension, room=limits, unexported=unexported)
+        rows.append({"run": run.name, "sweep": sweep, "dimension": dimension, **known})
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
@@ -149,8 +145,7 @@ def told(
     levels: Sequence[Level],
     dimension: str,
     *,
-    predicted: float | None = None,
-    on_average: float | None = None,
+    room: Room = Room(),  # noqa: B008 - never changed
     unexported: Iterable[str] = (),
 ) -> dict[str, object]:
     """Everything a sweep tells, as a row of `marts.sweep_knee` without its key."""
@@ -160,7 +155,7 @@ def told(
         spread = (min(spread[0], knee), max(spread[1], knee))
     limit = cache_limit(levels)
     following = dict(pairwise(level.at for level in levels))
-    to_add, remarks = _gaps(levels, dimension, knee, limit)
+    to_add, remarks = _gaps(levels, dimension, knee, limit, room.slots)
     if "kv_usage_ratio" in unexported:
         remarks.append(
             "KV usage reads 0 at every level although requests ran: it was never exported (the report asked for a metric that the"
@@ -175,14 +170,14 @@ def told(
         "first_preempted_level": limit.high,
         "cache_limit_low": limit.low,
         "cache_limit_high": limit.high,
-        "predicted_level": predicted,
-        "predicted_on_average": on_average,
+        "predicted_level": room.predicted,
+        "predicted_on_average": room.on_average,
         "met_target_level": _met_target(levels),
         "levels_to_add": to_add,
         "remarks": remarks,
         "method": "requests" if all(level.requests for level in levels) else "sums",
     }
-    return row | {"summary": _summary(levels, dimension, row)}
+    return row | {"summary": _summary(levels, dimension, row, room.slots)}
 
 
 # the knee
@@ -264,7 +259,9 @@ def _met_target(levels: Sequence[Level]) -> float | None:
 # the levels to add
 
 
-def _gaps(levels: Sequence[Level], dimension: str, knee: float | None, limit: Limit) -> tuple[list[float], list[str]]:
+def _gaps(
+    levels: Sequence[Level], dimension: str, knee: float | None, limit: Limit, slots: float | None
+) -> tuple[list[float], list[str]]:
     """Levels that would tell more, and in words why."""
     ats = [level.at for level in levels]
     is_whole = dimension == "concurrency"
@@ -273,10 +270,13 @@ def _gaps(levels: Sequence[Level], dimension: str, knee: float | None, limit: Li
     remarks: list[str] = []
     if len(ats) < FEWEST_LEVELS:
         remarks.append(f"{len(ats)} levels bend nowhere: a knee needs {FEWEST_LEVELS} or more.")
+        to_add += between(ats[0], ats[-1], is_whole=is_whole)
     if limit.high is not None:
         to_add += between(limit.low or 0.0, limit.high, is_whole=is_whole)
         if limit.low is None:
             remarks.append(f"The sweep began too high: the lowest level, {_said(dimension, ats[0])}, already preempted.")
+    elif counted and slots is not None and slots <= ats[-1]:
+        remarks.append(f"The cache limit lies beyond max_num_seqs ({slots:g}): to find it, raise that before the concurrency.")
     elif counted:
         remarks.append(f"The sweep stopped before the cache limit: nothing was preempted up to {_said(dimension, ats[-1])}.")
         to_add += above(ats[-1], is_whole=is_whole)
@@ -321,7 +321,7 @@ def _rounded(parts: Iterable[float], low: float, high: float, *, is_whole: bool)
 # words
 
 
-def _summary(levels: Sequence[Level], dimension: str, row: Mapping[str, object]) -> str:
+def _summary(levels: Sequence[Level], dimension: str, row: Mapping[str, object], slots: float | None) -> str:
     by_level = {level.at: level for level in levels}
     said = [f"{len(levels)} levels of {NAMES[dimension]}, {levels[0].at:g} to {levels[-1].at:g}."]
     knee, before = row["knee_level"], row["knee_before"]
@@ -338,6 +338,8 @@ def _summary(levels: Sequence[Level], dimension: str, row: Mapping[str, object])
         said.append(f"The practical cache limit lies between {_said(dimension, low, high)}: nothing was preempted up to {low:g}.")
     elif high is not None:
         said.append(f"The practical cache limit lies below {_said(dimension, high)}, the lowest level that surely preempted.")
+    elif low is not None and slots is not None and slots <= levels[-1].at:
+        said.append(f"Nothing was preempted: no more than {slots:g} run at once (max_num_seqs), and more clients only wait.")
     elif low is not None:
         said.append(f"The practical cache limit lies above {_said(dimension, low)}: no level up to it preempted.")
     if row["predicted_level"] is not None:
@@ -418,6 +420,12 @@ def _predicted(frame: pl.DataFrame) -> tuple[float | None, float | None]:
     rows = [row for row in frame.iter_rows(named=True) if row["scope"] == "run" and row["fits_on_average"] is not None]
     fits = _sum(row["fits_95"] for row in rows)
     return (float(fits) if fits is not None else None), _sum(row["fits_on_average"] for row in rows)
+
+
+def _slots(engines: pl.DataFrame) -> float | None:
+    """Requests that all engines together run at once, by their own arguments; None where one does not say."""
+    is_said = engines["max_num_seqs_source"] == "argument"
+    return _sum(limit if said else None for limit, said in zip(engines["max_num_seqs"], is_said, strict=True))
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.sweep import Level, Request, above, between, cache_limit, knee_interval, knee_of, told
+from pipelines.sweep import Level, Request, Room, above, between, cache_limit, knee_interval, knee_of, told
 
 RUNS = """
     source  run_index  client      model  started_at  ended_at  duration_s  max_concurrency  request_rate  completed
@@ -434,3 +434,12 @@ def test_the_interval_of_the_knee_holds_it_as_often_as_stated():
         found = knee_interval(sample(random.Random(trial + 1), 40), seed=trial)
         held += found is not None and found[0] <= truth <= found[1]
     assert held >= 0.9 * 60 - 5  # five are two standard deviations of chance
+
+
+@pytest.mark.parametrize(("slots", "added"), [(None, [8, 14, 19, 36, 48]), (48, [8, 14, 19, 36, 48]), (4, [8, 14, 19])])
+def test_more_clients_than_slots_are_not_asked_for(slots, added):
+    levels = [replace(level(at, 100 * at, 0.1), preempted_low=0, preempted_high=0) for at in (3, 24)]
+    row = told(levels, "concurrency", room=Room(slots=slots))
+    assert row["levels_to_add"] == added
+    assert ("The cache limit lies beyond max_num_seqs (4)" in " ".join(row["remarks"])) == (slots == 4)
+    assert ("no more than 4 run at once" in row["summary"]) == (slots == 4)
