@@ -143,6 +143,7 @@ def changed(before: Side, after: Side) -> tuple[tuple[Change, ...], tuple[Change
         old, new = before.settings.get(key), after.settings.get(key)
         some = new or old
         is_same = old is not None and new is not None and old.value == new.value
+        is_same = is_same or (key == "model" and _is_one_model(before, after))
         if some is None or is_same or some.role in NO_SETTINGS or (None in (old, new) and not is_stated):
             continue
         inferred = bool((old and old.is_inferred) or (new and new.is_inferred))
@@ -156,6 +157,15 @@ def changed(before: Side, after: Side) -> tuple[tuple[Change, ...], tuple[Change
         variables.append(Change(pool.key, "pool", pool.before, pool.after))
         following.remove(pool)
     return tuple(variables), tuple(following)
+
+
+def _is_one_model(before: Side, after: Side) -> bool:
+    """Whether the one side knows a model by the name alone that the other serves it by: metrics have no other."""
+    for one, other in ((before, after), (after, before)):
+        name, served = one.settings.get("model"), other.settings.get("served_model_name")
+        if "served_model_name" not in one.settings and name and served and name.value == served.value.strip("[]' "):
+            return True
+    return False
 
 
 def both_state(before: Side, after: Side) -> bool:

@@ -51,6 +51,25 @@ def test_one_setting_less_and_no_preemption_more_supports_the_diagnosis():
     assert "ttft_p50" in [move.key for move in found.regressions]
 
 
+@pytest.mark.parametrize(
+    ("log", "metrics", "is_same"),
+    [
+        (("tiny-llama", "['tiny']"), ("tiny", None), True),
+        (("tiny-llama", "tiny"), ("tiny-2", None), False),
+        (("tiny-llama", "tiny"), ("tiny", "tiny"), False),
+        (("tiny-llama", None), ("tiny", None), False),
+    ],
+)
+def test_a_model_that_metrics_call_as_it_is_served_is_that_which_a_log_calls_by_its_path(log, metrics, is_same):
+    def named(model: str, served: str | None) -> Side:
+        names = {"model": Setting(model, "other", is_inferred=False)}
+        return side(more=names | ({"served_model_name": Setting(served, "identity", is_inferred=False)} if served else {}))
+
+    for pair in ((log, metrics), (metrics, log)):
+        variables, _ = changed(*(named(*each) for each in pair))
+        assert ("model" in [change.key for change in variables]) != is_same
+
+
 def test_it_supports_it_the_other_way_round_too():
     found = compare(side(preemptions=0, seqs="9"), side(preemptions=149, seqs="32"))
     assert (found.conclusion, "appeared" in found.reason) == ("supports", True)
