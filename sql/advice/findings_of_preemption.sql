@@ -96,6 +96,10 @@ preemption as (
                     then format('Only {:.0f} % of requests were hit: mild.', 100 * ratio(facts.weight, facts.first_tokens))
             end,
             case
+                when facts.first_tokens is null and facts.max_running + facts.max_waiting > 0 then format( -- too few, most of the time
+                    'How many requests were served is not told: the severity is set against the {} that ran or waited at most, and may be less.',
+                    facts.max_running + facts.max_waiting
+                )
                 when repeated.share_best is null
                     then 'What share of all tokens was processed again is not told, and not in the severity: it may be worse.'
             end,

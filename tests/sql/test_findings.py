@@ -111,6 +111,8 @@ def test_preemption_says_what_it_knows_and_what_would_tell_more(sql):
     sql.given("marts.preemptions", "engine  count_low\n0  9")
     assert finding(sql, "preemption", weight=4)["evidence"] == ["The engine counted 4 preemptions in this time, 9 over the run."]
     assert bare["evidence_against"] == [NOT_COUNTED]
+    [bound] = finding(sql, "preemption", weight=4, max_running=3, max_waiting=5)["evidence_against"]
+    assert bound.endswith("the severity is set against the 8 that ran or waited at most, and may be less.")
     assert [sentence.split(":")[0] for sentence in bare["missing"]] == ["How many tokens were repeated", "Whose answers paused"]
     wasted(sql, "preemption_recompute  10  20  30  -  v0_log  the log")
     shareless = finding(sql, "preemption", weight=4)
