@@ -35,7 +35,7 @@ larger_context as (
         []::varchar[] as estimates,
         []::varchar[] as prices,
         [format('Up to {} requests shared a cache of {} tokens.', max_running, spoken_count(kv_capacity_tokens))] as evidence,
-        'twice the size: a first step, no length of a failed request is known' as method,
+        'twice the size: a first step, for how long the failed requests would have become is not known' as method,
     from failing
     where kv_capacity_tokens is not null
 ),
