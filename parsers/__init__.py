@@ -16,7 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from parsers.bare_streams import PlacedSink, take_in
-from parsers.source import Account, InputError, Sink, Source, UnrecognisedFormat
+from parsers.json_text import BrokenJsonError, decoded, documents
+from parsers.source import HEAD_BYTES, Account, InputError, Sink, Source, UnrecognisedFormat
 from parsers.wrappers import Chain, chain_of, unwrap
 
 __all__ = [
@@ -209,8 +210,18 @@ def _likeness(head: bytes) -> str:
     if b"\0" in head:
         return "binary, and none of the formats this reads"
     if start.startswith((b"{", b"[")):
-        return "JSON, but not a result, query or span file this reads"
+        return _json_likeness(head)
     return f'no line of an engine log, metric or result in its first 64 KiB (line 1 has the form "{_form_of(first)}")'
+
+
+def _json_likeness(head: bytes) -> str:
+    try:
+        for _ in documents(decoded(head)):
+            pass
+    except BrokenJsonError as broken:
+        if broken.is_cut and len(head) < HEAD_BYTES:  # else it goes on
+            return str(broken)
+    return "JSON, but not a result, query or span file this reads"
 
 
 def _form_of(text: str) -> str:

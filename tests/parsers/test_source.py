@@ -133,6 +133,8 @@ def tar_of(content: bytes) -> bytes:
         (b"PK\x03\x04\0\0\0", r"an archive of several files; unpack it and give the folder"),
         (tar_of(PAGE), r"an archive of several files; unpack it"),
         (b'{"id": "cmpl-1"}', r"JSON, but not a result"),
+        (b'{"status": "success", "da', r"JSON ends in the middle \(byte 25\); fetch it again"),
+        (b'{"a": [' + b"1, " * 22_000, r"JSON, but not a result"),
         (
             b"Starting\n============ Serving Benchmark Result ============\nMean TTFT (ms): 9\n",
             r"what a benchmark printed on .*detailed",
