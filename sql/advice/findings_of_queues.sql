@@ -124,7 +124,7 @@ queueing as (
             case
                 when facts.is_instant then format('KV usage was {:.0f} %.', 100 * facts.max_kv_usage_ratio)
                 else format(
-                    'KV usage between samples was {:.0f} % on average, {:.0f} % at most.',
+                    'KV usage was {:.0f} % on average, {:.0f} % at most.',
                     round(100 * facts.mean_kv_usage_ratio, 6), round(100 * facts.max_kv_usage_ratio, 6)
                 )
             end,
