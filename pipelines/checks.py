@@ -271,12 +271,12 @@ DAY_CHECKS = (
 )
 
 
-def unjudged(check: DayCheck, con: duckdb.DuckDBPyConnection, limit: float | None) -> list[str]:
-    """Engines of the day that a limit which is set could not be held against; those that break it all the same are none."""
+def unjudged(check: DayCheck, con: duckdb.DuckDBPyConnection, limit: float | None, found: Iterable[tuple[str, str]]) -> list[str]:
+    """Engines of the day that a limit which is set could not be held against; those found to break it all the same are none."""
     if not check.untold or limit is None:
         return []
-    found = {engine for engine, _ in broken(check, con, limit)}
-    return sorted({str(engine) for (engine,) in con.sql(check.untold).fetchall()} - found)
+    untold = {str(engine) for (engine,) in con.sql(check.untold).fetchall()}
+    return sorted(untold - {engine for engine, _ in found})
 
 
 def broken(check: DayCheck, con: duckdb.DuckDBPyConnection, limit: float | None) -> list[tuple[str, str]]:

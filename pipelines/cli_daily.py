@@ -103,8 +103,9 @@ def alerts(config: Config, day: date, engines: Sequence[str]) -> tuple[list[str]
     with connect() as con:
         for check in DAY_CHECKS if views(con, config, day, engines) else ():
             limit = check.limit_of(config.thresholds)
-            found += [f"{day}  {engine}  {check.name}: {how}" for engine, how in broken(check, con, limit)]
-            if of := unjudged(check, con, limit):
+            breaks = broken(check, con, limit)
+            found += [f"{day}  {engine}  {check.name}: {how}" for engine, how in breaks]
+            if of := unjudged(check, con, limit, breaks):
                 unknown.append(f"{day}  {check.name}: no input tells it of {language.listed(of)}")
     return found, unknown
 

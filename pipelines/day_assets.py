@@ -179,7 +179,7 @@ def _untold(group: str, day: date) -> Iterator[dg.MaterializeResult | dg.AssetCh
 def _day_result(check: DayCheck, group: str, con: duckdb.DuckDBPyConnection, config: Config) -> dg.AssetCheckResult:
     limit = check.limit_of(config.thresholds)
     found = broken(check, con, limit)
-    unknown = [(engine, "not judged, no input tells it") for engine in unjudged(check, con, limit)]
+    unknown = [(engine, "not judged, no input tells it") for engine in unjudged(check, con, limit, found)]
     said = [f"{engine}: {how}" for engine, how in found + unknown]
     blocking = dg.AssetCheckSeverity.ERROR if check.is_blocking else dg.AssetCheckSeverity.WARN
     limited = {"limit": str(limit)} if limit is not None else {}

@@ -367,7 +367,7 @@ def _untold(result: Result) -> Iterator[Block]:
     """What the inputs do not carry: what is likely all the same, counts and amounts that are NULL, what to record next time."""
     verdicts = result.rows("verdicts", "len(missing) > 0", "is_primary desc, severity desc, engine, verdict")
     likely = [row for row in verdicts if row["verdict"] == "insufficient_evidence" and row["severity"] and not row["is_primary"]]
-    uncounted = result.rows("preemptions", "count_best is null and coalesce(count_low, 0) = 0", "engine")
+    uncounted = result.rows("preemptions", language.UNCOUNTED, "engine")
     of_likely = {row["engine"] for row in likely}
     told = [row["summary"] for row in likely]
     told += [f"Preemptions: {language.reason_untold(row)}." for row in uncounted if row["engine"] not in of_likely]

@@ -163,10 +163,9 @@ def _preemptions(data: Data) -> Number:
     low, best, high = (total(rows, f"count_{bound}") for bound in ("low", "best", "high"))
     told = best if best is not None else high
     remarks = [f"Told by {', '.join(sorted({language.told_by(row) for row in rows}))}"] if rows else []
-    if told is None and low:
-        return Number("Preemptions", PREEMPTION, language.estimate(low, None, None), remarks=remarks)
     if told is None:
-        return Number("Preemptions", PREEMPTION, language.NOT_KNOWN, remarks=remarks or ["No input counts them."])
+        least = language.estimate(low, None, None)
+        return Number("Preemptions", PREEMPTION, least or language.NOT_KNOWN, remarks=remarks or ["No input counts them."])
     return Number(
         "Preemptions", PREEMPTION, count(told), spread=between(low, high), remarks=remarks, scale=_scale(low, told, high)
     )
@@ -240,7 +239,7 @@ def missing(data: Data, verdicts: Sequence[Row]) -> list[str]:
     wishes = list(language.wishes(verdicts))
     wishes += [
         f"Preemptions could not be counted: {language.reason_untold(row)}."
-        for row in data.rows("from preemptions where count_best is null and coalesce(count_low, 0) = 0")
+        for row in data.rows(f"from preemptions where {language.UNCOUNTED}")
     ]
     for row in data.rows("from waste where tokens_best is null order by kind"):
         name = language.word(language.WASTE_KINDS, row["kind"]).name

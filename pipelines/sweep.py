@@ -154,8 +154,9 @@ def told(
     if spread and knee is not None:
         spread = (min(spread[0], knee), max(spread[1], knee))
     limit = cache_limit(levels)
+    slots = room.slots if room.slots is not None and room.slots <= levels[-1].at else None  # where they are what binds
     following = dict(pairwise(level.at for level in levels))
-    to_add, remarks = _gaps(levels, dimension, knee, limit, room.slots)
+    to_add, remarks = _gaps(levels, dimension, knee, limit, slots)
     if "kv_usage_ratio" in unexported:
         remarks.append(
             "KV usage reads 0 at every level although requests ran: it was never exported (the report asked for a metric that the"
@@ -177,7 +178,7 @@ def told(
         "remarks": remarks,
         "method": "requests" if all(level.requests for level in levels) else "sums",
     }
-    return row | {"summary": _summary(levels, dimension, row, room.slots)}
+    return row | {"summary": _summary(levels, dimension, row, slots)}
 
 
 # the knee
@@ -275,7 +276,7 @@ def _gaps(
         to_add += between(limit.low or 0.0, limit.high, is_whole=is_whole)
         if limit.low is None:
             remarks.append(f"The sweep began too high: the lowest level, {_said(dimension, ats[0])}, already preempted.")
-    elif counted and slots is not None and slots <= ats[-1]:
+    elif counted and slots is not None:
         remarks.append(f"The cache limit lies beyond max_num_seqs ({slots:g}): to find it, raise that before the concurrency.")
     elif counted:
         remarks.append(f"The sweep stopped before the cache limit: nothing was preempted up to {_said(dimension, ats[-1])}.")
@@ -338,7 +339,7 @@ def _summary(levels: Sequence[Level], dimension: str, row: Mapping[str, object],
         said.append(f"The practical cache limit lies between {_said(dimension, low, high)}: nothing was preempted up to {low:g}.")
     elif high is not None:
         said.append(f"The practical cache limit lies below {_said(dimension, high)}, the lowest level that surely preempted.")
-    elif low is not None and slots is not None and slots <= levels[-1].at:
+    elif low is not None and slots is not None:
         said.append(f"Nothing was preempted: no more than {slots:g} run at once (max_num_seqs), and more clients only wait.")
     elif low is not None:
         said.append(f"The practical cache limit lies above {_said(dimension, low)}: no level up to it preempted.")

@@ -272,6 +272,9 @@ def estimate(low: float | None, best: float | None, high: float | None, form: An
     return f"{form(best)} ({spread})" if spread else form(best)
 
 
+UNCOUNTED = "count_best is null and coalesce(count_low, 0) = 0"  # rows of `preemptions` of which not even a least number is known
+
+
 def told_by(row: Mapping[str, Any]) -> str:
     """What told a number, in the words of `sql/lib/words.sql`; analyses made before it had words have only the key."""
     return row.get("told_by") or (row.get("method") or "").replace("_", " ") or NO_INPUT

@@ -208,30 +208,43 @@ logged as (
 logged_fall as (
     select
         engine,
-        'prefix_eviction' as verdict,
         arg_min(best_at, hit_ratio) as window_start,
         max(sampled_at) as window_end,
         arg_min(sampled_at, hit_ratio) as peak_at,
-        10 * sqrt(max(best_hit_ratio - hit_ratio)) as severity,
+        min(hit_ratio) as hit_ratio,
+        arg_min(best_hit_ratio, hit_ratio) as best_hit_ratio,
+        max(best_hit_ratio - hit_ratio) as lost_ratio,
+    from logged
+    where hit_ratio <= best_hit_ratio / 2 and best_hit_ratio - hit_ratio >= 0.15
+    group by engine
+),
+
+logged_likeness as (
+    select
+        fall.engine,
+        'prefix_eviction' as verdict,
+        fall.window_start,
+        fall.window_end,
+        fall.peak_at,
+        10 * sqrt(fall.lost_ratio) as severity,
         0.3 as confidence,
-        format(
-            'The log''s share of prompt tokens found in the prefix cache fell from {:.0f} to {:.0f} %: reclaimed prefixes, or prompts that grew or share less.',
-            100 * arg_min(best_hit_ratio, hit_ratio), 100 * min(hit_ratio)
-        ) as summary,
+        format('The {}: reclaimed prefixes, or prompts that grew or share less.', what_fell) as summary,
         []::varchar[] as evidence,
         ['A log tells no more of it: this is a remark.'] as evidence_against,
         [
             format(
-                'Why the log''s share of prompt tokens found in the prefix cache fell from {:.0f} to {:.0f} %: /metrics counts them. {}',
-                100 * arg_min(best_hit_ratio, hit_ratio),
-                100 * min(hit_ratio),
-                any_value(to_tell_evicted_from_new(engines.engine_kind, engines.engine_generation))
+                'Why the {}: /metrics counts them. {}',
+                what_fell, to_tell_evicted_from_new(engines.engine_kind, engines.engine_generation)
             ),
         ] as missing,
-    from logged
+    from logged_fall as fall
     left join core.engines using (engine)
-    where hit_ratio <= best_hit_ratio / 2 and best_hit_ratio - hit_ratio >= 0.15
-    group by engine
+    cross join lateral (
+        select format(
+            'log''s share of prompt tokens found in the prefix cache fell from {:.0f} to {:.0f} %',
+            100 * fall.best_hit_ratio, 100 * fall.hit_ratio
+        ) as what_fell,
+    ) as said
 ),
 
 -- the time of transfers is told by few tiers; tokens moved are cheaper than tokens computed, so without it their share is a remark
@@ -277,7 +290,7 @@ select engine, verdict, window_start, window_end, peak_at, severity, confidence,
 from (
     from eviction
     union all by name from likeness
-    union all by name from logged_fall
+    union all by name from logged_likeness
     union all by name from offload
 )
 order by engine, verdict, window_start

@@ -200,9 +200,10 @@ pressed as (
         engine,
         max(kv_usage_ratio) >= 0.9 as is_full,
         arg_max(sampled_at, coalesce(kv_usage_ratio, 0)) as peak_at,
-        if(is_full, min(sampled_at) filter (where kv_usage_ratio >= 0.9), min(sampled_at)) as first_at,
-        if(is_full, max(plus_seconds(sampled_at, scrape_s)) filter (where kv_usage_ratio >= 0.9), max(plus_seconds(sampled_at, scrape_s)))
-            as last_at,
+        coalesce(min(sampled_at) filter (where kv_usage_ratio >= 0.9), min(sampled_at)) as first_at,
+        coalesce(
+            max(plus_seconds(sampled_at, scrape_s)) filter (where kv_usage_ratio >= 0.9), max(plus_seconds(sampled_at, scrape_s))
+        ) as last_at,
     from core.engine_states
     where running > 0
     group by engine
@@ -234,10 +235,9 @@ told_by_pages as (
             end,
         ]) as evidence,
         [
-            if(
-                pressed.is_full,
-                'When they were, no input tells: the time is that in which the log shows the pool nearly full.',
-                'When they were, no input tells: the time is that in which the log shows requests running.'
+            format(
+                'When they were, no input tells: the time is that in which the log shows {}.',
+                if(pressed.is_full, 'the pool nearly full', 'requests running')
             ),
         ] as evidence_against,
         sentences([

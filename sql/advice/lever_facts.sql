@@ -149,10 +149,7 @@ off_lines as (
         bool_or(settings.key = 'engine_version') as is_summary,
         bool_or(settings.key in ('engine_version', 'num_gpu_blocks')) as is_outcome,
     from core.engines
-    inner join staging.settings
-        on settings.engine = engines.engine
-        or settings.engine = '*'
-        or settings.engine = concat(split_part(engines.engine, '/', 1), '/*')
+    inner join staging.settings on list_contains(names_of_engine(engines.engine), settings.engine)
     group by engines.engine, settings.source, settings.line
     having bool_or(settings.key = 'enable_prefix_caching' and lower(settings.value_text) = 'false')
 ),

@@ -25,7 +25,7 @@ select
 from scraped_once
 inner join staging.metric_samples as samples
     on samples.sampled_at = scraped_once.sampled_at
-    and samples.engine in (scraped_once.engine, '*', concat(split_part(scraped_once.engine, '/', 1), '/*'))
+    and list_contains(names_of_engine(scraped_once.engine), samples.engine)
 inner join signals() as signals on samples.name in (signals.name, concat(signals.name, '_sum'), concat(signals.name, '_count'))
 where signals.signal in ('preemptions', 'finished', 'queue_s', 'process_start_epoch_s')
 group by scraped_once.engine

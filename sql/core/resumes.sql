@@ -1,8 +1,8 @@
 -- Runs of blocks that end where a request stood: whether that request can have been preempted, or a prompt only ends there as well.
 --
 -- A prompt that is asked again ends at its own end, which is where its first answer stood if that was shorter than a block. A counter
--- of no preemption rules one out. Where none tells, two things do: the pool had room all the while, from before the request stood still until it was
--- rebuilt; or it would have stood still for longer than any request is known to have taken.
+-- of no preemption rules one out. Where none tells, two things do: the pool had room all the while, from before the request stood still
+-- until it was rebuilt; or it would have stood still for longer than any request is known to have taken.
 --
 -- grain: engine, again_index
 -- column: engine      | Engine that published the events.

@@ -37,15 +37,17 @@ create or replace macro overlap_s(start_a, end_a, start_b, end_b) as
         else greatest(0.0, least(epoch(end_a), epoch(end_b)) - greatest(epoch(start_a), epoch(start_b)))
     end;
 
+-- Whether a moment lies before the end of the window the caller asked for (--until); true where none was asked for.
+create or replace macro before_the_end(moment) as
+    getvariable('until') is null or moment < getvariable('until')::timestamptz;
+
 -- Whether a moment lies in the window the caller asked for (--since, --until); true where no window was asked for.
 create or replace macro within_window(moment) as
-    (getvariable('since') is null or moment >= getvariable('since')::timestamptz)
-    and (getvariable('until') is null or moment < getvariable('until')::timestamptz);
+    (getvariable('since') is null or moment >= getvariable('since')::timestamptz) and before_the_end(moment);
 
 -- The same with a quarter of an hour before it: a counter's first rise within the window is told by the scrape before it.
 create or replace macro within_reach(moment) as
-    (getvariable('since') is null or epoch(moment) >= epoch(getvariable('since')::timestamptz) - 900)
-    and (getvariable('until') is null or moment < getvariable('until')::timestamptz);
+    (getvariable('since') is null or epoch(moment) >= epoch(getvariable('since')::timestamptz) - 900) and before_the_end(moment);
 
 -- The hour a moment lies in, since 1970: what is many is joined by it before it is compared moment by moment.
 create or replace macro hour_of(moment) as floor(epoch(moment) / 3600)::bigint;

@@ -20,5 +20,5 @@ left join staging.input_servers using (source)
 left join staging.engine_names
     on engine_names.instance is not distinct from coalesce(config.instance, input_servers.instance)
     and engine_names.label is not distinct from config.engine
-where said_at is null or getvariable('until') is null or said_at < getvariable('until')::timestamptz -- a later start is of a later time
+where said_at is null or before_the_end(said_at) -- a later start is of a later time
 order by config.source, config.line, engine_names.engine, config.key
