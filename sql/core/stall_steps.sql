@@ -136,6 +136,19 @@ timed as (
         on plain_steps.witness_group = compared.witness_group
         and plain_steps.decade = floor(epoch(compared.started_at) / 10)::bigint
     where steps > 0
+),
+
+-- of edges that tell the same the fewest steps count, so that the order of rows decides nothing
+nearest as (
+    select
+        stream,
+        gap_index,
+        arg_min(
+            struct_pack(steps, missed_steps, step_s, away_s), struct_pack(away_s, steps, missed_steps, step_s)
+        ) as told,
+    from timed
+    where away_s is not null
+    group by all
 )
 
 select
@@ -143,12 +156,11 @@ select
     gaps.gap_index,
     coalesce(quiet.peers, 0) as peers,
     quiet.silent_s,
-    arg_min(timed.steps, timed.away_s) as steps,
-    arg_min(timed.missed_steps, timed.away_s) as missed_steps,
-    arg_min(timed.step_s, timed.away_s) as step_s,
-    clamp(min(timed.away_s), 0, any_value(gaps.duration_s)) as away_s,
+    nearest.told.steps as steps,
+    nearest.told.missed_steps as missed_steps,
+    nearest.told.step_s as step_s,
+    clamp(nearest.told.away_s, 0, gaps.duration_s) as away_s,
 from gaps
 left join quiet using (stream, gap_index)
-left join timed using (stream, gap_index)
-group by gaps.stream, gaps.gap_index, quiet.peers, quiet.silent_s
+left join nearest using (stream, gap_index)
 order by gaps.stream, gaps.gap_index
