@@ -85,7 +85,7 @@ def reduce_day(config: Config, day: date, *, then: Then = lambda *_: None, tell:
         _history_views(con, config, day, fleet_models().values())
         lake = Lake.of(config.store, day=day.isoformat())
         for model in fleet_models().values():
-            put_query(model, lake=lake, con=con)
+            put_query(model.name, model.query or "", lake=lake, con=con)
             _view(con, model.name, [lake.uri(model.name)])
     then(config, day)
     config.store.put_bytes(done, origin)

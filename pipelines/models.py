@@ -6,10 +6,12 @@ its header; a Python model says it in its docstring, in the same words:
     -- Purpose sentence, and what a reader must know.
     --
     -- grain: engine, interval_end
-    -- column: interval_end | Scrape that first showed the new value.
+    -- needs: core.counter_intervals or staging.engine_events
+    -- column: interval_end TIMESTAMPTZ | Scrape that first showed the new value.
     -- check:  preemptions >= 0 | A counter that falls is a restart, not a negative event.
 
-A mart or an advice that only leads to another says `-- step: <that table>`, and is not among what a reader meets first.
+Without a row in one at least of the tables that a `needs:` names it has none, and is not even asked for. A mart or an advice that
+only leads to another says `-- step: <that table>`, and is not among what a reader meets first.
 This module has no opinion on order in time, on Dagster or on the command line: `materialize` makes one table of one run.
 """
 
@@ -70,9 +72,11 @@ class Model:
     name: str
     purpose: str
     grain: tuple[str, ...]
-    columns: tuple[tuple[str, str], ...]
+    columns: tuple[tuple[str, str], ...]  # name, and what it means
+    types: Mapping[str, str]  # of a column, as DuckDB calls it
     checks: tuple[tuple[str, str], ...]
     reads: tuple[str, ...]
+    needs: tuple[frozenset[str], ...] = ()  # without a row in one at least of each of these, it has none
     query: str | None = None
     function: Function | None = None
     step: str | None = None  # table of marts or advice that it only leads to
@@ -122,26 +126,40 @@ def _documented(
     name: str, header: str, *, reads: tuple[str, ...], query: str | None = None, function: Function | None = None
 ) -> Model:
     """A model from its header text."""
-    prose, columns, checks = [], [], []
-    grain: tuple[str, ...] = ()
-    step: str | None = None
-    for line in header.splitlines():
-        kind, _, rest = line.partition(":")
-        if kind == "grain":
-            grain = tuple(part.strip() for part in rest.split(","))
-        elif kind == "step":
-            step = rest.strip()
-        elif kind in ("column", "check"):
-            what, bar, meaning = rest.partition("|")
-            if not bar or not meaning.strip():
-                raise ModelError(f"{name}: `{line.strip()}` lacks its ` | sentence`")
-            (columns if kind == "column" else checks).append((what.strip(), meaning.strip()))
-        elif not (columns or checks or grain or step):
-            prose.append(line)
-    purpose = " ".join(" ".join(prose).split())
-    if not (purpose and grain and columns):
+    prose, said = _header(header)
+    grain = tuple(part.strip() for line in said["grain"] for part in line.split(","))
+    needs = tuple(frozenset(part.strip() for part in line.split(" or ")) for line in said["needs"])
+    columns, checks = ([_with_meaning(name, line) for line in said[kind]] for kind in ("column", "check"))
+    types = {column: kind.strip() for column, _, kind in (what.partition(" ") for what, _ in columns)}
+    if not (prose and grain and columns):
         raise ModelError(f"{name}: its header needs a purpose, a `grain:` and a `column:` for each column")
-    return Model(name, purpose, grain, tuple(columns), tuple(checks), reads, query, function, step)
+    if untyped := [column for column, kind in types.items() if not kind]:
+        raise ModelError(f"{name}: `{untyped[0]}` lacks its type")
+    if strange := sorted(frozenset().union(*needs) - set(reads)):
+        raise ModelError(f"{name} needs {', '.join(strange)}, which it does not read")
+    meanings = tuple(zip(types, (meaning for _, meaning in columns), strict=True))
+    step = said["step"][0].strip() if said["step"] else None
+    return Model(name, prose, grain, meanings, types, tuple(checks), reads, needs, query, function, step)
+
+
+def _header(text: str) -> tuple[str, dict[str, list[str]]]:
+    """What a header says in prose, and what its lines say of each kind."""
+    prose, said = list[str](), {kind: list[str]() for kind in ("grain", "needs", "step", "column", "check")}
+    for line in text.splitlines():
+        kind, _, rest = line.partition(":")
+        if kind in said:
+            said[kind].append(rest)
+        elif not any(said.values()):
+            prose.append(line)
+    return " ".join(" ".join(prose).split()), said
+
+
+def _with_meaning(name: str, line: str) -> tuple[str, str]:
+    """What a line is of, and its sentence."""
+    what, _, meaning = (part.strip() for part in line.partition(" | "))
+    if not meaning:
+        raise ModelError(f"{name}: `{what}` lacks its ` | sentence`")
+    return what, meaning
 
 
 @cache
@@ -181,11 +199,13 @@ def materialize(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run
 
 def make(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run: Run) -> int:
     """As `materialize`, on a connection that already has the run's variables and a view of each table read."""
-    if model.query is None:
+    if not all(any(_has_rows(table, lake) for table in tables) for tables in model.needs):
+        put_query(model.name, _nothing_of(model), lake=lake, con=con)
+    elif model.query is None:
         frame = frame_of(model, con=con, run=run)
         lake.put(model.name, lambda path: frame.write_parquet(path, compression="zstd"))
     else:
-        put_query(model, lake=lake, con=con)
+        put_query(model.name, model.query, lake=lake, con=con)
     return pq.read_metadata(lake.path(model.name)).num_rows
 
 
@@ -196,12 +216,20 @@ def frame_of(model: Model, *, con: duckdb.DuckDBPyConnection, run: Run) -> pl.Da
     return model.function({read: con.sql(f"from {read} where {model.only.get(read, 'true')}").pl() for read in model.reads}, run)
 
 
-def put_query(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection) -> None:
-    """Make the table of a model that is a query; what it reads is on the connection."""
-    lake.put(
-        model.name,
-        lambda path: con.execute(f"copy ({model.query}) to {literal(path)} (format parquet, compression zstd)"),
-    )
+def put_query(table: str, query: str, *, lake: Lake, con: duckdb.DuckDBPyConnection) -> None:
+    """Make a table of what a query gives; what it reads is on the connection."""
+    lake.put(table, lambda path: con.execute(f"copy ({query}) to {literal(path)} (format parquet, compression zstd)"))
+
+
+def _has_rows(table: str, lake: Lake) -> bool:
+    """Whether the table was written, and with a row at least."""
+    return lake.has(table) and pq.read_metadata(lake.path(table)).num_rows > 0
+
+
+def _nothing_of(model: Model) -> str:
+    """A query for the model's columns and no row: most of the time that a query takes is its planning, also of no rows."""
+    columns = ", ".join(f'null::{kind} as "{column}"' for column, kind in model.types.items())
+    return f"select {columns} limit 0"
 
 
 def view(table: str, *, lake: Lake, con: duckdb.DuckDBPyConnection) -> None:

@@ -107,24 +107,24 @@ def sweep_knee(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
     preemption and the lowest with some.
 
     grain: run, sweep, dimension
-    column: run                   | The analyzed run.
-    column: sweep                 | Name of the sweep.
-    column: dimension             | concurrency or rate: what was raised.
-    column: levels                | Levels measured, in order.
-    column: knee_level            | Level after which throughput gains less than it costs; NULL where there are fewer than three.
-    column: knee_before           | The next level measured: the bend is not above it. NULL where none is.
-    column: knee_low              | Lowest knee_level in 90 % of the resamples; NULL where there are only sums.
-    column: knee_high             | Highest knee_level: the bend may lie between it and the next level measured.
-    column: first_preempted_level | Lowest level that surely preempted; NULL where none did, or it cannot be told.
-    column: cache_limit_low       | Highest level below all preemption; NULL where the lowest preempted, or it cannot be told.
-    column: cache_limit_high      | Lowest level with preemption; NULL where there was none.
-    column: predicted_level       | Concurrency beyond which the lengths overflow the pool 5 % of the time; NULL where not known.
-    column: predicted_on_average  | Concurrency at which the mean need of the lengths is the pool.
-    column: met_target_level      | Highest level up to which nine in ten requests met the latency target.
-    column: levels_to_add         | Levels that would narrow the knee or the limit down.
-    column: summary               | All of it in sentences.
-    column: remarks               | Where the sweep stopped too early, skipped something, or what it could not tell.
-    column: method                | requests or sums: what the knee is of.
+    column: run                   VARCHAR   | The analyzed run.
+    column: sweep                 VARCHAR   | Name of the sweep.
+    column: dimension             VARCHAR   | concurrency or rate: what was raised.
+    column: levels                DOUBLE[]  | Levels measured, in order.
+    column: knee_level            DOUBLE    | Level after which throughput gains less than it costs; NULL of fewer than three.
+    column: knee_before           DOUBLE    | The next level measured: the bend is not above it. NULL where none is.
+    column: knee_low              DOUBLE    | Lowest knee_level in 90 % of the resamples; NULL where there are only sums.
+    column: knee_high             DOUBLE    | Highest knee_level: the bend may lie between it and the next level measured.
+    column: first_preempted_level DOUBLE    | Lowest level that surely preempted; NULL where none did, or it cannot be told.
+    column: cache_limit_low       DOUBLE    | Highest level below all preemption; NULL if the lowest preempted, or none can tell.
+    column: cache_limit_high      DOUBLE    | Lowest level with preemption; NULL where there was none.
+    column: predicted_level       DOUBLE    | Concurrency above which lengths overflow the pool 5 % of the time; NULL if unknown.
+    column: predicted_on_average  DOUBLE    | Concurrency at which the mean need of the lengths is the pool.
+    column: met_target_level      DOUBLE    | Highest level up to which nine in ten requests met the latency target.
+    column: levels_to_add         DOUBLE[]  | Levels that would narrow the knee or the limit down.
+    column: summary               VARCHAR   | All of it in sentences.
+    column: remarks               VARCHAR[] | Where the sweep stopped too early, skipped something, or what it could not tell.
+    column: method                VARCHAR   | requests or sums: what the knee is of.
     check:  knee_low <= knee_level and knee_level <= knee_high | An interval holds its estimate.
     check:  cache_limit_low < cache_limit_high | The limit lies between two levels.
     """

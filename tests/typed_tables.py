@@ -136,12 +136,16 @@ class Sql:
         if not table.startswith("raw.") and self._is_made(table):
             for read in models()[table].reads:
                 self._let_there_be(read)
-            if self.run != RUN or self._filled.intersection(models()[table].reads):
+            if self.run != RUN or self._may_be_filled(models()[table]):
                 self._make(table)
                 return
         of_nothing(table)
         given().execute(f"create view {table} as from {NOTHING}.{table}")
         self._there.add(table)
+
+    def _may_be_filled(self, model: Model) -> bool:
+        """Whether it may be another than it is of nothing."""
+        return bool(self._filled.intersection(model.reads)) and all(self._filled & tables for tables in model.needs)
 
 
 @cache

@@ -46,15 +46,15 @@ def clocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame:
     """How the clock of each source is laid on UTC, and how far that may be wrong.
 
     grain: source
-    column: source       | Input.
-    column: clock        | epoch (absolute times), local (stamps without a zone), monotonic (seconds from some start) or none.
-    column: zone         | Zone its local stamps are read in.
-    column: base_year    | Year that stands for the placeholder year of its stamps; NULL where they have their own.
-    column: mono_epoch_s | Epoch seconds at the 0 of its monotonic clock; NULL where nothing places it.
-    column: placed_at    | The one time of a source without times, where its counters place it.
-    column: ahead_s      | Seconds its clock is ahead of the other inputs'; NULL where nothing shows that it is over a minute.
-    column: error_s      | Bound of the error that remains; NULL where the placement is an assumption.
-    column: method       | The evidence used.
+    column: source       VARCHAR     | Input.
+    column: clock        VARCHAR     | epoch (absolute), local (stamps without a zone), monotonic (since some start) or none.
+    column: zone         VARCHAR     | Zone its local stamps are read in.
+    column: base_year    BIGINT      | Year that stands for the placeholder year of its stamps; NULL where they have their own.
+    column: mono_epoch_s DOUBLE      | Epoch seconds at the 0 of its monotonic clock; NULL where nothing places it.
+    column: placed_at    TIMESTAMPTZ | The one time of a source without times, where its counters place it.
+    column: ahead_s      DOUBLE      | Seconds its clock is ahead of the others'; NULL where nothing shows that it is a minute.
+    column: error_s      DOUBLE      | Bound of the error that remains; NULL where the placement is an assumption.
+    column: method       VARCHAR     | The evidence used.
     check:  error_s >= 0 or error_s is null | An error is a distance.
     """
     sources, snapshots = tables["staging.clock_sources"], tables["staging.clock_snapshots"]

@@ -43,17 +43,17 @@ def replayed_effects(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFra
     A setting that is not replayed has one row, with the reason.
 
     grain: engine, rank, figure
-    column: engine   | Engine.
-    column: rank     | The proposal's rank.
-    column: figure   | Figure foretold; `none` where there was no replay.
-    column: setting  | The setting proposed.
-    column: to_value | Its value.
-    column: recorded | The figure in the run, as measured; NULL where no input tells it.
-    column: before   | The figure of the run itself as replayed: what the others are to be compared with.
-    column: low      | Least under the setting.
-    column: best     | Expected under the setting.
-    column: high     | Most under the setting.
-    column: reason   | Why nothing is foretold; NULL where it is.
+    column: engine   VARCHAR | Engine.
+    column: rank     BIGINT  | The proposal's rank.
+    column: figure   VARCHAR | Figure foretold; `none` where there was no replay.
+    column: setting  VARCHAR | The setting proposed.
+    column: to_value VARCHAR | Its value.
+    column: recorded DOUBLE  | The figure in the run, as measured; NULL where no input tells it.
+    column: before   DOUBLE  | The figure of the run itself as replayed: what the others are to be compared with.
+    column: low      DOUBLE  | Least under the setting.
+    column: best     DOUBLE  | Expected under the setting.
+    column: high     DOUBLE  | Most under the setting.
+    column: reason   VARCHAR | Why nothing is foretold; NULL where it is.
     check:  low <= best and best <= high | An interval holds its best estimate.
     check:  (best is null) = (reason is not null) | A figure, or a reason for none.
     """

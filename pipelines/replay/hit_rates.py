@@ -39,15 +39,15 @@ def hit_rate_curve(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame
     engine finds less. Traces whose blocks have no ids are not here.
 
     grain: run, source, cache_blocks
-    column: run               | The analyzed run.
-    column: source            | The trace.
-    column: block_size        | Tokens in a block of the trace; NULL where its lengths do not tell. Not the engine's block size.
-    column: cache_blocks      | Size of the cache, in blocks of the trace.
-    column: cache_tokens      | The same in tokens; NULL where the size of a block is not known.
-    column: hit_ratio         | Share of the prompts' blocks found, each with all blocks before it.
-    column: ceiling_hit_ratio | The share that a cache without a limit finds: no memory buys more.
-    column: requests          | Requests of the trace that name blocks.
-    column: is_ideal          | Always true: an upper bound.
+    column: run               VARCHAR | The analyzed run.
+    column: source            VARCHAR | The trace.
+    column: block_size        BIGINT  | Tokens in a block of the trace, not of the engine; NULL where its lengths do not tell.
+    column: cache_blocks      BIGINT  | Size of the cache, in blocks of the trace.
+    column: cache_tokens      BIGINT  | The same in tokens; NULL where the size of a block is not known.
+    column: hit_ratio         DOUBLE  | Share of the prompts' blocks found, each with all blocks before it.
+    column: ceiling_hit_ratio DOUBLE  | The share that a cache without a limit finds: no memory buys more.
+    column: requests          BIGINT  | Requests of the trace that name blocks.
+    column: is_ideal          BOOLEAN | Always true: an upper bound.
     check:  hit_ratio between 0 and ceiling_hit_ratio + 1e-9 | More memory never finds less than none, nor more than all there is.
     """
     workload = tables["raw.workload_requests"].filter(pl.col("block_hashes").is_not_null())

@@ -293,17 +293,17 @@ def blocks_stored_again(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.Data
     a token is counted once. What was stored shortly before the window is known, and what was stored again there not counted.
 
     grain: engine, again_index
-    column: engine               | Engine (data-parallel rank) that published the events.
-    column: again_index          | Order of the run of blocks among the engine's, from 0.
-    column: life                 | Life of the engine's pool, from 0; a restart begins the next.
-    column: stored_at            | Time of the batch that stored them.
-    column: kind                 | resume (a preempted request rebuilt), refill (another prompt), growth (the same text again).
-    column: blocks               | Blocks stored in the run.
-    column: blocks_again         | Of these, stored before in this life.
-    column: blocks_after_removal | Of these, gone from the pool in between; the rest were computed by two requests at once.
-    column: block_size           | Tokens in a block.
-    column: idle_s               | resume: how long the rebuilt sequence had stored nothing.
-    column: is_tail_full         | resume: the sequence ended with the last block stored, so nothing partial was recomputed.
+    column: engine               VARCHAR     | Engine (data-parallel rank) that published the events.
+    column: again_index          BIGINT      | Order of the run of blocks among the engine's, from 0.
+    column: life                 BIGINT      | Life of the engine's pool, from 0; a restart begins the next.
+    column: stored_at            TIMESTAMPTZ | Time of the batch that stored them.
+    column: kind                 VARCHAR     | resume (a preempted request rebuilt), refill (another prompt), growth (same again).
+    column: blocks               BIGINT      | Blocks stored in the run.
+    column: blocks_again         BIGINT      | Of these, stored before in this life.
+    column: blocks_after_removal BIGINT      | Of these, gone from the pool in between; two requests computed the rest at once.
+    column: block_size           BIGINT      | Tokens in a block.
+    column: idle_s               DOUBLE      | resume: how long the rebuilt sequence had stored nothing.
+    column: is_tail_full         BOOLEAN     | resume: it ended with the last block stored: nothing partial was recomputed.
     check:  blocks >= blocks_again and blocks_again >= blocks_after_removal | Each is part of the one before.
     """
     rows = []

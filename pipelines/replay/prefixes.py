@@ -205,12 +205,12 @@ def request_blocks(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFrame
     has one whose clocks are off by seconds.
 
     grain: request_key, told_by
-    column: request_key | Request, one whose blocks are told.
-    column: told_by     | kv_events or request_trace.
-    column: source      | The trace; NULL for KV events.
-    column: block_size  | Tokens in a block.
-    column: tokens      | Tokens the blocks tell; the last block of a trace may not be full.
-    column: blocks      | Its blocks from the first on: numbers, the same for the same content after the same, by one teller.
+    column: request_key VARCHAR  | Request, one whose blocks are told.
+    column: told_by     VARCHAR  | kv_events or request_trace.
+    column: source      VARCHAR  | The trace; NULL for KV events.
+    column: block_size  BIGINT   | Tokens in a block.
+    column: tokens      BIGINT   | Tokens the blocks tell; the last block of a trace may not be full.
+    column: blocks      BIGINT[] | Its blocks from the first on: a number is the same content after the same, by one teller.
     check:  told_by in ('kv_events', 'request_trace') | Nobody else tells.
     """
     requests = tables["core.requests"]

@@ -239,18 +239,18 @@ def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFr
     describe them (preemption_counter). Where the engine counted no preemption, nothing is replayed.
 
     grain: engine, method
-    column: engine               | Engine.
-    column: method               | replay or preemption_counter.
-    column: tokens_low           | Least recomputed tokens; NULL where there was no replay.
-    column: tokens_best          | Expected recomputed tokens.
-    column: tokens_high          | Most recomputed tokens.
-    column: preemptions_low      | Least preemptions: those counted.
-    column: preemptions_best     | Preemptions counted and, after the last scrape, expected.
-    column: preemptions_high     | Most preemptions.
-    column: replayed_preemptions | Preemptions the replays had of themselves, on average: how well the run is reproduced.
-    column: replays              | Replays made.
-    column: requests             | Requests in the load.
-    column: reason               | Why there is no replay; NULL where there is one.
+    column: engine               VARCHAR | Engine.
+    column: method               VARCHAR | replay or preemption_counter.
+    column: tokens_low           DOUBLE  | Least recomputed tokens; NULL where there was no replay.
+    column: tokens_best          DOUBLE  | Expected recomputed tokens.
+    column: tokens_high          DOUBLE  | Most recomputed tokens.
+    column: preemptions_low      DOUBLE  | Least preemptions: those counted.
+    column: preemptions_best     DOUBLE  | Preemptions counted and, after the last scrape, expected.
+    column: preemptions_high     DOUBLE  | Most preemptions.
+    column: replayed_preemptions DOUBLE  | Preemptions the replays had of themselves, on average: how well the run is reproduced.
+    column: replays              BIGINT  | Replays made.
+    column: requests             BIGINT  | Requests in the load.
+    column: reason               VARCHAR | Why there is no replay; NULL where there is one.
     check:  tokens_low <= tokens_best and tokens_best <= tokens_high | A range holds its best estimate.
     """
     rows = []

@@ -2,17 +2,18 @@
 --
 -- step:  verdicts
 -- grain: engine, verdict, window_start
--- column: engine           | Engine.
--- column: verdict          | What happened.
--- column: window_start     | When it began.
--- column: window_end       | When it was last seen.
--- column: peak_at          | When it was worst.
--- column: severity         | As felt or paid, on the scale of all verdicts; not rounded, and not held to its ends.
--- column: confidence       | 0 to 1.
--- column: summary          | One sentence.
--- column: evidence         | Sentences that speak for it.
--- column: evidence_against | Sentences that speak against it, or bound it.
--- column: missing          | What would settle it next time.
+-- needs: marts.spell_facts
+-- column: engine           VARCHAR       | Engine.
+-- column: verdict          VARCHAR       | What happened.
+-- column: window_start     TIMESTAMPTZ   | When it began.
+-- column: window_end       TIMESTAMPTZ   | When it was last seen.
+-- column: peak_at          TIMESTAMPTZ   | When it was worst.
+-- column: severity         DOUBLE        | As felt or paid, on the scale of all verdicts; not rounded, and not held to its ends.
+-- column: confidence       DECIMAL(18,5) | 0 to 1.
+-- column: summary          VARCHAR       | One sentence.
+-- column: evidence         VARCHAR[]     | Sentences that speak for it.
+-- column: evidence_against VARCHAR[]     | Sentences that speak against it, or bound it.
+-- column: missing          VARCHAR[]     | What would settle it next time.
 with facts as (
     select
         facts.*,

@@ -6,17 +6,23 @@
 --
 -- step:  verdicts
 -- grain: engine, verdict, window_start
--- column: engine           | Engine.
--- column: verdict          | preemption, prefix_eviction or queue_unknown.
--- column: window_start     | The first of it; NULL where the requests have no time.
--- column: window_end       | The last of it.
--- column: peak_at          | When it was worst.
--- column: severity         | As felt or paid, on the scale of all verdicts; not rounded, and not held to its ends.
--- column: confidence       | 0 to 1.
--- column: summary          | One sentence.
--- column: evidence         | Sentences that speak for it.
--- column: evidence_against | Sentences that speak against it, or bound it.
--- column: missing          | What would settle it next time.
+-- needs: core.blocks_stored_again or core.requests or core.seen_loads
+-- needs: core.blocks_stored_again or core.engine_states or core.requests
+-- needs: core.blocks_stored_again or core.requests or core.untimed_preemptions
+-- needs: core.requests or core.untimed_preemptions or marts.preemptions or marts.waste
+-- needs: core.engine_states or core.requests or marts.preemptions or marts.waste
+-- needs: core.requests or core.seen_loads or marts.preemptions or marts.waste
+-- column: engine           VARCHAR       | Engine.
+-- column: verdict          VARCHAR       | preemption, prefix_eviction or queue_unknown.
+-- column: window_start     TIMESTAMPTZ   | The first of it; NULL where the requests have no time.
+-- column: window_end       TIMESTAMPTZ   | The last of it.
+-- column: peak_at          TIMESTAMPTZ   | When it was worst.
+-- column: severity         DOUBLE        | As felt or paid, on the scale of all verdicts; not rounded, and not held to its ends.
+-- column: confidence       DECIMAL(15,4) | 0 to 1.
+-- column: summary          VARCHAR       | One sentence.
+-- column: evidence         VARCHAR[]     | Sentences that speak for it.
+-- column: evidence_against VARCHAR[]     | Sentences that speak against it, or bound it.
+-- column: missing          VARCHAR[]     | What would settle it next time.
 with loaded as (
     select distinct engine from core.engine_states where running is not null or waiting is not null
     union

@@ -2,17 +2,18 @@
 --
 -- step:  verdicts
 -- grain: engine, verdict, window_start
--- column: engine           | Engine.
--- column: verdict          | never_served.
--- column: window_start     | First line of the start.
--- column: window_end       | Last line of the log.
--- column: peak_at          | The same as its end.
--- column: severity         | As felt or paid, on the scale of all verdicts; not rounded, and not held to its ends.
--- column: confidence       | 0 to 1.
--- column: summary          | One sentence.
--- column: evidence         | Sentences that speak for it.
--- column: evidence_against | Sentences that speak against it, or bound it.
--- column: missing          | What would settle it next time.
+-- needs: core.failed_starts
+-- column: engine           VARCHAR      | Engine.
+-- column: verdict          VARCHAR      | never_served.
+-- column: window_start     TIMESTAMPTZ  | First line of the start.
+-- column: window_end       TIMESTAMPTZ  | Last line of the log.
+-- column: peak_at          TIMESTAMPTZ  | The same as its end.
+-- column: severity         DECIMAL(4,1) | As felt or paid, on the scale of all verdicts; not rounded, and not held to its ends.
+-- column: confidence       DECIMAL(3,2) | 0 to 1.
+-- column: summary          VARCHAR      | One sentence.
+-- column: evidence         VARCHAR[]    | Sentences that speak for it.
+-- column: evidence_against VARCHAR[]    | Sentences that speak against it, or bound it.
+-- column: missing          VARCHAR[]    | What would settle it next time.
 with facts as (
     select
         starts.*,

@@ -5,74 +5,75 @@
 --
 -- step:  recommendations
 -- grain: engine, verdict
--- column: engine                 | Engine.
--- column: verdict                | The verdict to be answered.
--- column: severity               | Its worst severity, 0 to 100.
--- column: is_primary             | Whether it is the engine's primary verdict.
--- column: seconds                | Seconds in which its signs held.
--- column: window_s               | Seconds of its windows.
--- column: samples                | Samples of load in them.
--- column: mean_running           | Mean requests running in them; NULL where too few samples show it.
--- column: mean_waiting           | Mean requests waiting in them; NULL where too few samples show it.
--- column: max_running            | Most requests running in them.
--- column: max_waiting            | Most requests waiting in them.
--- column: preemptions            | Preemptions counted in them.
--- column: first_tokens           | Requests that got their first token in them.
--- column: queued_s               | Mean wait before the first run of the requests that ended in them.
--- column: prompt_tokens          | Prompt tokens computed in them.
--- column: generation_tokens      | Tokens generated in them.
--- column: lost_s                 | Inter-token time above the median of slow gaps in them.
--- column: decode_s               | Inter-token time in them.
--- column: missed_tokens          | Prompt tokens that would have been found at the best earlier hit ratio.
--- column: hit_ratio              | Share of the prompt tokens looked up that the prefix cache had, in them.
--- column: restored_tokens        | Of them, tokens that were in the pool before and came back from a tier.
--- column: restored_ratio         | Their share.
--- column: best_hit_ratio         | The share that there may be: the best earlier one, or what the refilled prefixes would make of it, where KV events tell.
--- column: watermark              | vLLM's setting of that name.
--- column: conservativeness       | SGLang's schedule_conservativeness.
--- column: reserves_whole_prompt  | vLLM's scheduler_reserve_full_isl.
--- column: has_fixed_pool         | Whether the pool's size was given in blocks or tokens: memory settings do not change it then.
--- column: long_prompt_cap        | vLLM's long_prefill_token_threshold.
--- column: max_loras              | Adapters that may be in a batch.
--- column: has_lora               | Whether the engine serves LoRA adapters.
--- column: has_host_tier          | Whether a tier in host memory is set.
--- column: capacity_policy        | TensorRT-LLM's capacity_scheduler_policy.
--- column: device                 | Kind of device the engine runs on.
--- column: weights_gib            | Memory that the weights take on a GPU.
--- column: kv_cache_memory_gib    | Memory that the KV pool takes on a GPU.
--- column: has_cache_to_turn_on   | Whether prefix caching is off, by a setting and not because the model has none.
--- column: pool_tokens            | Tokens that the pool holds, for this estimate.
--- column: held_tokens            | Tokens that a running sequence holds, on average.
--- column: held_deviation_tokens  | Their standard deviation.
--- column: fits_on_average        | Sequences that fit the pool on average.
--- column: fits_95                | Sequences that fit it 95 % of the time.
--- column: fits_99                | Sequences that fit it 99 % of the time.
--- column: method                 | How that was told (core.pool_demand).
--- column: prompt_share           | Share of prompt in what a sequence holds.
--- column: prompt_mean            | Mean prompt tokens of a request.
--- column: output_mean            | Mean output tokens of a request.
--- column: output_p90             | 90th percentile of output tokens.
--- column: engine_kind            | vllm, sglang and so on.
--- column: max_num_seqs           | Requests that may run at once.
--- column: max_num_seqs_source    | argument or inferred.
--- column: ranks_summed           | Data-parallel ranks whose sum max_num_seqs and the samples are; 1 where they are of one.
--- column: running_limit          | max_num_seqs, or the most seen running; NULL where too few samples show that.
--- column: max_num_batched_tokens | Tokens that a step may have.
--- column: kv_connector           | KV connector in use.
--- column: kv_cache_dtype         | Type of the KV entries.
--- column: kv_capacity_tokens     | Tokens that the KV pool holds.
--- column: num_gpu_blocks         | Blocks of the KV pool.
--- column: tensor_parallel_size   | GPUs that the weights are split over.
--- column: gpu_memory_utilization | Share of GPU memory that the engine may use; NULL where the pool's bytes are set instead.
--- column: free_memory_ratio      | Share of GPU memory free at the fullest moment seen.
--- column: repeated_share         | Share of all tokens that preemption had computed again.
--- column: evicted_tokens         | Tokens of reusable blocks that were reclaimed.
--- column: gap_s                  | Usual time between two tokens of an answer.
--- column: generated_per_s        | Tokens generated per second in the verdict's windows.
--- column: in_house               | Mean requests running and waiting in them.
--- column: heaviest_prompts       | Sentence: prompts of which lengths held most of the pool.
--- column: heaviest_outputs       | Sentence: answers of which lengths held most of the pool.
--- column: fit_sentence           | Sentence: how many sequences fit the pool.
+-- needs: core.engines
+-- column: engine                 VARCHAR | Engine.
+-- column: verdict                VARCHAR | The verdict to be answered.
+-- column: severity               DOUBLE  | Its worst severity, 0 to 100.
+-- column: is_primary             BOOLEAN | Whether it is the engine's primary verdict.
+-- column: seconds                DOUBLE  | Seconds in which its signs held.
+-- column: window_s               DOUBLE  | Seconds of its windows.
+-- column: samples                BIGINT  | Samples of load in them.
+-- column: mean_running           DOUBLE  | Mean requests running in them; NULL where too few samples show it.
+-- column: mean_waiting           DOUBLE  | Mean requests waiting in them; NULL where too few samples show it.
+-- column: max_running            BIGINT  | Most requests running in them.
+-- column: max_waiting            BIGINT  | Most requests waiting in them.
+-- column: preemptions            DOUBLE  | Preemptions counted in them.
+-- column: first_tokens           DOUBLE  | Requests that got their first token in them.
+-- column: queued_s               DOUBLE  | Mean wait before the first run of the requests that ended in them.
+-- column: prompt_tokens          DOUBLE  | Prompt tokens computed in them.
+-- column: generation_tokens      DOUBLE  | Tokens generated in them.
+-- column: lost_s                 DOUBLE  | Inter-token time above the median of slow gaps in them.
+-- column: decode_s               DOUBLE  | Inter-token time in them.
+-- column: missed_tokens          DOUBLE  | Prompt tokens that would have been found at the best earlier hit ratio.
+-- column: hit_ratio              DOUBLE  | Share of the prompt tokens looked up that the prefix cache had, in them.
+-- column: restored_tokens        DOUBLE  | Of them, tokens that were in the pool before and came back from a tier.
+-- column: restored_ratio         DOUBLE  | Their share.
+-- column: best_hit_ratio         DOUBLE  | The share that there may be: the best earlier one, or what the refilled prefixes would make of it, where KV events tell.
+-- column: watermark              DOUBLE  | vLLM's setting of that name.
+-- column: conservativeness       DOUBLE  | SGLang's schedule_conservativeness.
+-- column: reserves_whole_prompt  BOOLEAN | vLLM's scheduler_reserve_full_isl.
+-- column: has_fixed_pool         BOOLEAN | Whether the pool's size was given in blocks or tokens: memory settings do not change it then.
+-- column: long_prompt_cap        BIGINT  | vLLM's long_prefill_token_threshold.
+-- column: max_loras              BIGINT  | Adapters that may be in a batch.
+-- column: has_lora               BOOLEAN | Whether the engine serves LoRA adapters.
+-- column: has_host_tier          BOOLEAN | Whether a tier in host memory is set.
+-- column: capacity_policy        VARCHAR | TensorRT-LLM's capacity_scheduler_policy.
+-- column: device                 VARCHAR | Kind of device the engine runs on.
+-- column: weights_gib            DOUBLE  | Memory that the weights take on a GPU.
+-- column: kv_cache_memory_gib    DOUBLE  | Memory that the KV pool takes on a GPU.
+-- column: has_cache_to_turn_on   BOOLEAN | Whether prefix caching is off, by a setting and not because the model has none.
+-- column: pool_tokens            BIGINT  | Tokens that the pool holds, for this estimate.
+-- column: held_tokens            DOUBLE  | Tokens that a running sequence holds, on average.
+-- column: held_deviation_tokens  DOUBLE  | Their standard deviation.
+-- column: fits_on_average        DOUBLE  | Sequences that fit the pool on average.
+-- column: fits_95                BIGINT  | Sequences that fit it 95 % of the time.
+-- column: fits_99                BIGINT  | Sequences that fit it 99 % of the time.
+-- column: method                 VARCHAR | How that was told (core.pool_demand).
+-- column: prompt_share           DOUBLE  | Share of prompt in what a sequence holds.
+-- column: prompt_mean            DOUBLE  | Mean prompt tokens of a request.
+-- column: output_mean            DOUBLE  | Mean output tokens of a request.
+-- column: output_p90             DOUBLE  | 90th percentile of output tokens.
+-- column: engine_kind            VARCHAR | vllm, sglang and so on.
+-- column: max_num_seqs           BIGINT  | Requests that may run at once.
+-- column: max_num_seqs_source    VARCHAR | argument or inferred.
+-- column: ranks_summed           BIGINT  | Data-parallel ranks whose sum max_num_seqs and the samples are; 1 where they are of one.
+-- column: running_limit          BIGINT  | max_num_seqs, or the most seen running; NULL where too few samples show that.
+-- column: max_num_batched_tokens BIGINT  | Tokens that a step may have.
+-- column: kv_connector           VARCHAR | KV connector in use.
+-- column: kv_cache_dtype         VARCHAR | Type of the KV entries.
+-- column: kv_capacity_tokens     BIGINT  | Tokens that the KV pool holds.
+-- column: num_gpu_blocks         BIGINT  | Blocks of the KV pool.
+-- column: tensor_parallel_size   BIGINT  | GPUs that the weights are split over.
+-- column: gpu_memory_utilization DOUBLE  | Share of GPU memory that the engine may use; NULL where the pool's bytes are set instead.
+-- column: free_memory_ratio      DOUBLE  | Share of GPU memory free at the fullest moment seen.
+-- column: repeated_share         DOUBLE  | Share of all tokens that preemption had computed again.
+-- column: evicted_tokens         BIGINT  | Tokens of reusable blocks that were reclaimed.
+-- column: gap_s                  DOUBLE  | Usual time between two tokens of an answer.
+-- column: generated_per_s        DOUBLE  | Tokens generated per second in the verdict's windows.
+-- column: in_house               DOUBLE  | Mean requests running and waiting in them.
+-- column: heaviest_prompts       VARCHAR | Sentence: prompts of which lengths held most of the pool.
+-- column: heaviest_outputs       VARCHAR | Sentence: answers of which lengths held most of the pool.
+-- column: fit_sentence           VARCHAR | Sentence: how many sequences fit the pool.
 -- check:  severity between 0 and 100 | A scale.
 with told as (
     select engine, verdict, max(severity) as severity, bool_or(is_primary) as is_primary

@@ -5,16 +5,17 @@
 --
 -- step:  recommendations
 -- grain: engine, verdict, lever
--- column: engine     | Engine.
--- column: verdict    | The verdict it answers.
--- column: lever      | The lever, as the catalogue calls it.
--- column: from_value | Its value in the run; NULL where no input says. Of levers outside of the engine: the quantity it acts on.
--- column: to_value   | The value proposed; NULL for a lever that has none.
--- column: effects    | Sentences on what should change; NULL among them where the run lacks a number.
--- column: estimates  | Sentences on how much of it to expect by rule of thumb; a replay, where there is one, takes their place.
--- column: prices     | Sentences on what it costs by rule of thumb; a replay takes their place, too.
--- column: evidence   | Sentences with the run's numbers that the value rests on.
--- column: method     | How value and effect were worked out.
+-- needs: advice.lever_facts
+-- column: engine     VARCHAR   | Engine.
+-- column: verdict    VARCHAR   | The verdict it answers.
+-- column: lever      VARCHAR   | The lever, as the catalogue calls it.
+-- column: from_value VARCHAR   | Its value in the run; NULL where no input says. Of levers outside of the engine: the quantity it acts on.
+-- column: to_value   VARCHAR   | The value proposed; NULL for a lever that has none.
+-- column: effects    VARCHAR[] | Sentences on what should change; NULL among them where the run lacks a number.
+-- column: estimates  VARCHAR[] | Sentences on how much of it to expect by rule of thumb; a replay, where there is one, takes their place.
+-- column: prices     VARCHAR[] | Sentences on what it costs by rule of thumb; a replay takes their place, too.
+-- column: evidence   VARCHAR[] | Sentences with the run's numbers that the value rests on.
+-- column: method     VARCHAR   | How value and effect were worked out.
 
 -- a pool that fails requests instead of queueing them: more room, or fewer that share it
 with failing as (

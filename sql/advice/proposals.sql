@@ -6,23 +6,24 @@
 --
 -- step:  recommendations
 -- grain: engine, rank
--- column: engine      | Engine.
--- column: rank        | 1 is to be tried first.
--- column: verdict     | The verdict it answers.
--- column: lever       | The lever, as the catalogue calls it.
--- column: title       | What to do.
--- column: setting     | The engine's setting that does it; NULL where callers, clients or routers do it.
--- column: flag        | How the setting is given to the engine.
--- column: from_value  | Its value in the run; NULL where no input says. Of other levers: the quantity it acts on.
--- column: to_value    | The value proposed, to be tried first.
--- column: effects     | Sentences on what should change; NULL among them where the run lacks a number.
--- column: estimates   | Sentences on how much of it to expect by rule of thumb; a replay, where there is one, takes their place.
--- column: prices      | Sentences on what it costs by rule of thumb; a replay takes their place, too.
--- column: trade_off   | What it costs in any run.
--- column: evidence    | Sentences with the run's numbers that the value rests on.
--- column: verify_by   | An experiment that changes this alone.
--- column: next_limit  | What will limit next.
--- column: method      | How value and effect were worked out.
+-- needs: advice.levers_of_pool_size or advice.levers_of_preemption or advice.levers_of_prefixes or advice.levers_of_starts or advice.levers_of_steps
+-- column: engine     VARCHAR   | Engine.
+-- column: rank       BIGINT    | 1 is to be tried first.
+-- column: verdict    VARCHAR   | The verdict it answers.
+-- column: lever      VARCHAR   | The lever, as the catalogue calls it.
+-- column: title      VARCHAR   | What to do.
+-- column: setting    VARCHAR   | The engine's setting that does it; NULL where callers, clients or routers do it.
+-- column: flag       VARCHAR   | How the setting is given to the engine.
+-- column: from_value VARCHAR   | Its value in the run; NULL where no input says. Of other levers: the quantity it acts on.
+-- column: to_value   VARCHAR   | The value proposed, to be tried first.
+-- column: effects    VARCHAR[] | Sentences on what should change; NULL among them where the run lacks a number.
+-- column: estimates  VARCHAR[] | Sentences on how much of it to expect by rule of thumb; a replay, where there is one, takes their place.
+-- column: prices     VARCHAR[] | Sentences on what it costs by rule of thumb; a replay takes their place, too.
+-- column: trade_off  VARCHAR   | What it costs in any run.
+-- column: evidence   VARCHAR[] | Sentences with the run's numbers that the value rests on.
+-- column: verify_by  VARCHAR   | An experiment that changes this alone.
+-- column: next_limit VARCHAR   | What will limit next.
+-- column: method     VARCHAR   | How value and effect were worked out.
 -- check:  rank between 1 and 3 | More than three changes at once teach nothing.
 with proposed as (
     from advice.levers_of_preemption

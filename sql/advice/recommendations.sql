@@ -6,23 +6,24 @@
 -- change are replays', with the setting as it was and as proposed, so that what the replay misses of the run is no effect.
 --
 -- grain: run, engine, rank
--- column: run             | The analyzed run.
--- column: engine          | Engine.
--- column: rank            | 1 is to be tried first.
--- column: title           | What to do.
--- column: setting         | The engine's setting that does it; NULL where callers, clients or routers do it.
--- column: from_value      | Its value in the run; NULL where no input says. Of other levers: the quantity it acts on.
--- column: to_value        | The value proposed, to be tried first.
--- column: expected_effect | What should change and by how much.
--- column: trade_off       | What it costs.
--- column: evidence        | The run's numbers the value rests on.
--- column: verify_by       | An experiment that changes this alone.
--- column: next_limit      | What will limit next.
--- column: method          | How value and effect were worked out.
--- column: flag            | How the setting is given to the engine.
--- column: verdict         | The verdict it answers.
--- column: lever           | The lever, as the catalogue calls it.
--- column: told_by         | What tells how much to expect: `replay` or `rule of thumb`.
+-- needs: advice.proposals
+-- column: run             VARCHAR | The analyzed run.
+-- column: engine          VARCHAR | Engine.
+-- column: rank            BIGINT  | 1 is to be tried first.
+-- column: title           VARCHAR | What to do.
+-- column: setting         VARCHAR | The engine's setting that does it; NULL where callers, clients or routers do it.
+-- column: from_value      VARCHAR | Its value in the run; NULL where no input says. Of other levers: the quantity it acts on.
+-- column: to_value        VARCHAR | The value proposed, to be tried first.
+-- column: expected_effect VARCHAR | What should change and by how much.
+-- column: trade_off       VARCHAR | What it costs.
+-- column: evidence        VARCHAR | The run's numbers the value rests on.
+-- column: verify_by       VARCHAR | An experiment that changes this alone.
+-- column: next_limit      VARCHAR | What will limit next.
+-- column: method          VARCHAR | How value and effect were worked out.
+-- column: flag            VARCHAR | How the setting is given to the engine.
+-- column: verdict         VARCHAR | The verdict it answers.
+-- column: lever           VARCHAR | The lever, as the catalogue calls it.
+-- column: told_by         VARCHAR | What tells how much to expect: `replay` or `rule of thumb`.
 -- check:  rank between 1 and 3 | More than three changes at once teach nothing.
 -- check:  told_by in ('replay', 'rule of thumb') | One of the two.
 with figures(place, figure, name, unit, is_count, is_more_better) as (

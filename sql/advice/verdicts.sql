@@ -6,19 +6,19 @@
 -- pressure at all, that is `insufficient_evidence`, with what to record next time.
 --
 -- grain: run, engine, verdict, window_start
--- column: run              | The analyzed run.
--- column: engine           | Engine.
--- column: window_start     | When it began; NULL where only metrics pages without a time show it.
--- column: window_end       | When it was last seen.
--- column: verdict          | What happened.
--- column: severity         | 0 to 100: what users felt and the operator paid; of the main verdict with the queue that is of the same shortage.
--- column: confidence       | 0 to 1.
--- column: is_primary       | Whether it is the engine's one main verdict.
--- column: summary          | One sentence.
--- column: evidence         | Sentences that speak for it, with numbers.
--- column: evidence_against | Sentences that speak against it, or bound it.
--- column: missing          | What to record next time to know more.
--- column: peak_at          | When it was worst.
+-- column: run              VARCHAR     | The analyzed run.
+-- column: engine           VARCHAR     | Engine.
+-- column: window_start     TIMESTAMPTZ | When it began; NULL where only metrics pages without a time show it.
+-- column: window_end       TIMESTAMPTZ | When it was last seen.
+-- column: verdict          VARCHAR     | What happened.
+-- column: severity         DOUBLE      | 0 to 100: what users felt and the operator paid; of the main verdict with the queue that is of the same shortage.
+-- column: confidence       DOUBLE      | 0 to 1.
+-- column: is_primary       BOOLEAN     | Whether it is the engine's one main verdict.
+-- column: summary          VARCHAR     | One sentence.
+-- column: evidence         VARCHAR[]   | Sentences that speak for it, with numbers.
+-- column: evidence_against VARCHAR[]   | Sentences that speak against it, or bound it.
+-- column: missing          VARCHAR[]   | What to record next time to know more.
+-- column: peak_at          TIMESTAMPTZ | When it was worst.
 -- check:  severity between 0 and 100 | A scale.
 -- check:  confidence between 0 and 1 | A probability.
 -- check:  window_start <= window_end | Windows.

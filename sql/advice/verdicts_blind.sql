@@ -4,17 +4,17 @@
 --
 -- step:  verdicts
 -- grain: engine
--- column: engine           | Engine; NULL where no input names one.
--- column: verdict          | insufficient_evidence.
--- column: window_start     | First observation; NULL where none has a time.
--- column: window_end       | Last observation.
--- column: peak_at          | As window_start.
--- column: severity         | 15 where preemption is likely, else 0.
--- column: confidence       | That it cannot be told.
--- column: summary          | One sentence.
--- column: evidence         | What is told all the same.
--- column: evidence_against | Nothing.
--- column: missing          | What to record next time.
+-- column: engine           VARCHAR      | Engine; NULL where no input names one.
+-- column: verdict          VARCHAR      | insufficient_evidence.
+-- column: window_start     TIMESTAMPTZ  | First observation; NULL where none has a time.
+-- column: window_end       TIMESTAMPTZ  | Last observation.
+-- column: peak_at          TIMESTAMPTZ  | As window_start.
+-- column: severity         DECIMAL(3,1) | 15 where preemption is likely, else 0.
+-- column: confidence       DECIMAL(2,1) | That it cannot be told.
+-- column: summary          VARCHAR      | One sentence.
+-- column: evidence         VARCHAR[]    | What is told all the same.
+-- column: evidence_against VARCHAR[]    | Nothing.
+-- column: missing          VARCHAR[]    | What to record next time.
 -- check:  window_start <= window_end | Windows.
 with findings as (
     from advice.weighed_findings where matters

@@ -2,17 +2,18 @@
 --
 -- step:  verdicts
 -- grain: engine, window_start
--- column: engine           | Engine.
--- column: verdict          | healthy.
--- column: window_start     | When it began.
--- column: window_end       | When it ended; the same instant where there is one sample only.
--- column: peak_at          | When it began.
--- column: severity         | 0.
--- column: confidence       | 0 to 1.
--- column: summary          | One sentence.
--- column: evidence         | How full the pool was, and how many ran and waited.
--- column: evidence_against | What bounds it.
--- column: missing          | What to do next.
+-- needs: core.seen_loads
+-- column: engine           VARCHAR       | Engine.
+-- column: verdict          VARCHAR       | healthy.
+-- column: window_start     TIMESTAMPTZ   | When it began.
+-- column: window_end       TIMESTAMPTZ   | When it ended; the same instant where there is one sample only.
+-- column: peak_at          TIMESTAMPTZ   | When it began.
+-- column: severity         DECIMAL(2,1)  | 0.
+-- column: confidence       DECIMAL(13,2) | 0 to 1.
+-- column: summary          VARCHAR       | One sentence.
+-- column: evidence         VARCHAR[]     | How full the pool was, and how many ran and waited.
+-- column: evidence_against VARCHAR[]     | What bounds it.
+-- column: missing          VARCHAR[]     | What to do next.
 -- check:  window_start <= window_end | Windows.
 with findings as (
     from advice.weighed_findings where matters

@@ -5,14 +5,16 @@
 --
 -- step:  verdicts
 -- grain: engine, verdict
--- column: engine           | Engine.
--- column: verdict          | queue_*, healthy, preemption, or insufficient_evidence where no page says whether anybody waits.
--- column: severity         | 0 to 100.
--- column: confidence       | 0 to 1.
--- column: summary          | One sentence.
--- column: evidence         | Sentences that speak for it.
--- column: evidence_against | Sentences that speak against it, or bound it.
--- column: missing          | What to do next.
+-- needs: core.untimed_pages
+-- needs: core.engines
+-- column: engine           VARCHAR       | Engine.
+-- column: verdict          VARCHAR       | queue_*, healthy, preemption, or insufficient_evidence where no page says whether anybody waits.
+-- column: severity         DOUBLE        | 0 to 100.
+-- column: confidence       DECIMAL(17,5) | 0 to 1.
+-- column: summary          VARCHAR       | One sentence.
+-- column: evidence         VARCHAR[]     | Sentences that speak for it.
+-- column: evidence_against VARCHAR[]     | Sentences that speak against it, or bound it.
+-- column: missing          VARCHAR[]     | What to do next.
 -- check:  severity between 0 and 100 | A scale.
 -- check:  confidence between 0 and 1 | A probability.
 with pages as (

@@ -4,18 +4,19 @@
 --
 -- step:  verdicts
 -- grain: engine, verdict, window_start
--- column: engine           | Engine.
--- column: verdict          | What happened.
--- column: window_start     | When it began; NULL where only metrics pages without a time show it.
--- column: window_end       | When it was last seen.
--- column: peak_at          | When it was worst.
--- column: severity         | 0 to 100.
--- column: confidence       | 0 to 1.
--- column: summary          | One sentence.
--- column: evidence         | Sentences that speak for it.
--- column: evidence_against | Sentences that speak against it, or bound it.
--- column: missing          | What would settle it next time.
--- column: matters          | Whether it may be the engine's main verdict.
+-- needs: advice.findings or advice.verdicts_untimed
+-- column: engine           VARCHAR       | Engine.
+-- column: verdict          VARCHAR       | What happened.
+-- column: window_start     TIMESTAMPTZ   | When it began; NULL where only metrics pages without a time show it.
+-- column: window_end       TIMESTAMPTZ   | When it was last seen.
+-- column: peak_at          TIMESTAMPTZ   | When it was worst.
+-- column: severity         DOUBLE        | 0 to 100.
+-- column: confidence       DECIMAL(18,5) | 0 to 1.
+-- column: summary          VARCHAR       | One sentence.
+-- column: evidence         VARCHAR[]     | Sentences that speak for it.
+-- column: evidence_against VARCHAR[]     | Sentences that speak against it, or bound it.
+-- column: missing          VARCHAR[]     | What would settle it next time.
+-- column: matters          BOOLEAN       | Whether it may be the engine's main verdict.
 -- check:  severity between 1 and 100 | Less is not worth a remark.
 select
     *,

@@ -3,11 +3,13 @@
 -- Preemptions are those of `core.preemption_intervals`, whatever counted them: an engine's log or its request records, too.
 --
 -- grain: engine, signal, labels, bucket_at
--- column: engine    | Engine.
--- column: signal    | Our word for the counter.
--- column: labels    | Remaining labels.
--- column: bucket_at | Start of the bucket.
--- column: delta     | Increase that falls into it.
+-- needs: core.buckets
+-- needs: core.counter_intervals or core.preemption_intervals
+-- column: engine    VARCHAR     | Engine.
+-- column: signal    VARCHAR     | Our word for the counter.
+-- column: labels    VARCHAR     | Remaining labels.
+-- column: bucket_at TIMESTAMPTZ | Start of the bucket.
+-- column: delta     DOUBLE      | Increase that falls into it.
 -- check:  delta >= 0 | Counts.
 with intervals as (
     select

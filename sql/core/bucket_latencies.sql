@@ -3,12 +3,14 @@
 -- A scrape interval belongs to the timeline bucket its end falls into. A quantile in the open last bucket is its lower bound.
 --
 -- grain: engine, signal, bucket_at
--- column: engine       | Engine.
--- column: signal       | ttft_s, itl_s, queue_s, e2e_s, ….
--- column: bucket_at    | Start of the bucket.
--- column: observations | Observations in the bucket.
--- column: p50          | Median, in the signal's unit.
--- column: p99          | 99th percentile.
+-- needs: core.buckets
+-- needs: core.histogram_intervals
+-- column: engine       VARCHAR     | Engine.
+-- column: signal       VARCHAR     | ttft_s, itl_s, queue_s, e2e_s, ….
+-- column: bucket_at    TIMESTAMPTZ | Start of the bucket.
+-- column: observations DOUBLE      | Observations in the bucket.
+-- column: p50          DOUBLE      | Median, in the signal's unit.
+-- column: p99          DOUBLE      | 99th percentile.
 -- check:  p50 <= p99 | Quantiles are in order.
 with counted as (
     select

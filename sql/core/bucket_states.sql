@@ -1,15 +1,16 @@
 -- The load of each engine in each bucket of the timeline: samples averaged, each weighted by the time it stands for.
 --
 -- grain: engine, bucket_at
--- column: engine         | Engine.
--- column: bucket_at      | Start of the bucket.
--- column: running        | Mean requests running.
--- column: waiting        | Mean requests waiting.
--- column: deferred       | Mean requests deferred; NULL where not exported.
--- column: kv_usage_ratio | Highest share of the pool held in the bucket: a mean would hide a full pool.
--- column: prefix_hit_ratio_logged | The log's own hit ratio, over its own window.
--- column: prompt_tokens_per_s_logged | As the log printed.
--- column: generation_tokens_per_s_logged | As the log printed.
+-- needs: core.buckets
+-- column: engine                         VARCHAR     | Engine.
+-- column: bucket_at                      TIMESTAMPTZ | Start of the bucket.
+-- column: running                        DOUBLE      | Mean requests running.
+-- column: waiting                        DOUBLE      | Mean requests waiting.
+-- column: deferred                       DOUBLE      | Mean requests deferred; NULL where not exported.
+-- column: kv_usage_ratio                 DOUBLE      | Highest share of the pool held in the bucket: a mean would hide a full pool.
+-- column: prefix_hit_ratio_logged        DOUBLE      | The log's own hit ratio, over its own window.
+-- column: prompt_tokens_per_s_logged     DOUBLE      | As the log printed.
+-- column: generation_tokens_per_s_logged DOUBLE      | As the log printed.
 with states as (
     select
         states.engine,

@@ -5,9 +5,10 @@
 -- was before is another stretch, and weeks between two logs make neither coarser.
 --
 -- grain: engine, bucket_at
--- column: engine    | Engine.
--- column: bucket_at | Start of the bucket.
--- column: bucket_s  | Its length, the same for all of an engine's.
+-- needs: core.engine_states
+-- column: engine    VARCHAR     | Engine.
+-- column: bucket_at TIMESTAMPTZ | Start of the bucket.
+-- column: bucket_s  DOUBLE      | Its length, the same for all of an engine's.
 with followed as (
     select
         states.engine,

@@ -3,17 +3,18 @@
 -- The user's own numbers, whatever the engine says. Those of no requests are none.
 --
 -- grain: source, run_index
--- column: source      | Input the result was read from.
--- column: source_file | Its file name alone.
--- column: run_index   | Result object within the file.
--- column: started_at  | First request sent; NULL where the result has no times.
--- column: completed   | Requests completed.
--- column: failed      | Requests failed; NULL where not said.
--- column: ttft_p50_s  | Median time to first token.
--- column: ttft_p99_s  | 99th percentile of it.
--- column: itl_p50_s   | Median time between tokens or chunks; of tokens per request on average, where only that is told.
--- column: itl_p99_s   | 99th percentile of it.
--- column: is_alone    | Whether the run has no other result.
+-- needs: core.client_sums
+-- column: source      VARCHAR     | Input the result was read from.
+-- column: source_file VARCHAR     | Its file name alone.
+-- column: run_index   BIGINT      | Result object within the file.
+-- column: started_at  TIMESTAMPTZ | First request sent; NULL where the result has no times.
+-- column: completed   BIGINT      | Requests completed.
+-- column: failed      BIGINT      | Requests failed; NULL where not said.
+-- column: ttft_p50_s  DOUBLE      | Median time to first token.
+-- column: ttft_p99_s  DOUBLE      | 99th percentile of it.
+-- column: itl_p50_s   DOUBLE      | Median time between tokens or chunks; of tokens per request on average, where only that is told.
+-- column: itl_p99_s   DOUBLE      | 99th percentile of it.
+-- column: is_alone    BOOLEAN     | Whether the run has no other result.
 select
     sums.source,
     parse_filename(sums.source) as source_file,

@@ -5,32 +5,33 @@
 -- exported (its query asks for a metric that the server does not have): it is NULL here, and `unexported` names it.
 --
 -- grain: source, run_index
--- column: source              | Input it was read from.
--- column: run_index           | Result object within the file.
--- column: client              | Load generator.
--- column: started_at          | First request sent; NULL where the result has no times.
--- column: duration_s          | Duration the client measured.
--- column: max_concurrency     | Limit of requests in flight; NULL where unlimited.
--- column: request_rate        | Offered rate; NULL where unlimited.
--- column: completed           | Requests completed.
--- column: failed              | Requests failed; NULL where not said.
--- column: ttft_p50_s          | Median time to first token.
--- column: ttft_p99_s          | 99th percentile of it.
--- column: itl_p50_s           | Median time between tokens or chunks; of tokens per request on average, where only that is told.
--- column: itl_p99_s           | 99th percentile of it.
--- column: longest_gap_s       | Longest time between two chunks; its 99th percentile over requests, where only that is told.
--- column: output_tokens_per_s | Generated tokens per second.
--- column: requests_per_s      | Requests completed per second.
--- column: goodput_per_s       | Requests per second that met the client's own target.
--- column: kv_usage_ratio      | Highest KV usage it reports; NULL where never exported.
--- column: preemptions         | Preemptions or retractions it reports.
--- column: waiting             | Requests waiting, on average.
--- column: most_running        | Most requests that ran at once.
--- column: most_waiting        | Most requests that waited at once.
--- column: offered_rate        | Requests per second it meant to send.
--- column: sent_rate           | Requests per second it did send.
--- column: engine_kind         | Engine in whose words it sums up what the server exports; NULL where in nobody's.
--- column: unexported          | Reported quantities that are zero throughout, and were never exported.
+-- needs: staging.client_runs
+-- column: source              VARCHAR     | Input it was read from.
+-- column: run_index           BIGINT      | Result object within the file.
+-- column: client              VARCHAR     | Load generator.
+-- column: started_at          TIMESTAMPTZ | First request sent; NULL where the result has no times.
+-- column: duration_s          DOUBLE      | Duration the client measured.
+-- column: max_concurrency     BIGINT      | Limit of requests in flight; NULL where unlimited.
+-- column: request_rate        DOUBLE      | Offered rate; NULL where unlimited.
+-- column: completed           BIGINT      | Requests completed.
+-- column: failed              BIGINT      | Requests failed; NULL where not said.
+-- column: ttft_p50_s          DOUBLE      | Median time to first token.
+-- column: ttft_p99_s          DOUBLE      | 99th percentile of it.
+-- column: itl_p50_s           DOUBLE      | Median time between tokens or chunks; of tokens per request on average, where only that is told.
+-- column: itl_p99_s           DOUBLE      | 99th percentile of it.
+-- column: longest_gap_s       DOUBLE      | Longest time between two chunks; its 99th percentile over requests, where only that is told.
+-- column: output_tokens_per_s DOUBLE      | Generated tokens per second.
+-- column: requests_per_s      DOUBLE      | Requests completed per second.
+-- column: goodput_per_s       DOUBLE      | Requests per second that met the client's own target.
+-- column: kv_usage_ratio      DOUBLE      | Highest KV usage it reports; NULL where never exported.
+-- column: preemptions         DOUBLE      | Preemptions or retractions it reports.
+-- column: waiting             DOUBLE      | Requests waiting, on average.
+-- column: most_running        DOUBLE      | Most requests that ran at once.
+-- column: most_waiting        DOUBLE      | Most requests that waited at once.
+-- column: offered_rate        DOUBLE      | Requests per second it meant to send.
+-- column: sent_rate           DOUBLE      | Requests per second it did send.
+-- column: engine_kind         VARCHAR     | Engine in whose words it sums up what the server exports; NULL where in nobody's.
+-- column: unexported          VARCHAR[]   | Reported quantities that are zero throughout, and were never exported.
 with numbers as (
     select source, run_index, client, unnest(json_keys(aggregates)) as key, aggregates
     from staging.client_runs

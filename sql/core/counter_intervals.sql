@@ -5,14 +5,15 @@
 -- An interval that reaches into the window asked for belongs to it: what crosses midnight is of the day in which it ended.
 --
 -- grain: engine, name, labels, interval_end
--- column: engine         | Engine the series belongs to.
--- column: signal         | Our word for it (sql/lib/signals.sql).
--- column: name           | Exposed name; `_sum` and `_count` of histograms are here too.
--- column: labels         | Remaining labels.
--- column: interval_start | Scrape before: what happened lies between the two.
--- column: interval_end   | Scrape that first showed the new value.
--- column: delta          | Increase in our unit; after a reset, the new value.
--- column: is_reset       | Whether the counter fell.
+-- needs: staging.metric_samples
+-- column: engine         VARCHAR     | Engine the series belongs to.
+-- column: signal         VARCHAR     | Our word for it (sql/lib/signals.sql).
+-- column: name           VARCHAR     | Exposed name; `_sum` and `_count` of histograms are here too.
+-- column: labels         VARCHAR     | Remaining labels.
+-- column: interval_start TIMESTAMPTZ | Scrape before: what happened lies between the two.
+-- column: interval_end   TIMESTAMPTZ | Scrape that first showed the new value.
+-- column: delta          DOUBLE      | Increase in our unit; after a reset, the new value.
+-- column: is_reset       BOOLEAN     | Whether the counter fell.
 -- check:  delta >= 0 | A counter that falls is a restart, not a negative event.
 -- check:  interval_start < interval_end | Intervals have a length.
 with counted as (

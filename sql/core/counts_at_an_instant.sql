@@ -1,12 +1,14 @@
 -- What an engine of which one metrics page is there, or pages without a time, had counted by then since it started.
 --
 -- grain: engine, started_at
--- column: engine          | Engine.
--- column: preemptions     | Preemptions counted.
--- column: finished        | Requests finished.
--- column: queued_s        | Time that requests waited in all.
--- column: queued_requests | Requests whose wait was counted.
--- column: started_at      | Since when, as its process says; NULL where not exported.
+-- needs: core.untimed_pages or staging.metric_samples
+-- needs: core.engine_states or core.untimed_pages
+-- column: engine          VARCHAR     | Engine.
+-- column: preemptions     DOUBLE      | Preemptions counted.
+-- column: finished        DOUBLE      | Requests finished.
+-- column: queued_s        DOUBLE      | Time that requests waited in all.
+-- column: queued_requests DOUBLE      | Requests whose wait was counted.
+-- column: started_at      TIMESTAMPTZ | Since when, as its process says; NULL where not exported.
 with scraped_once as (
     select engine, min(sampled_at) as sampled_at
     from core.engine_states

@@ -5,11 +5,12 @@
 -- is a start of which the lines are not here, unless they are there within a minute of it (two clocks).
 --
 -- grain: engine, life
--- column: engine     | Engine.
--- column: life       | Its number, from 1.
--- column: life_start | First start-up line, or the scrape that first shows the fallen counters; NULL of the first: what came before is of it too.
--- column: life_end   | Start of the next; NULL of the last.
--- column: is_stated  | Whether its start-up lines are here: then what they do not say was not set, or is at its default.
+-- needs: core.counter_intervals or core.seen_engines
+-- column: engine     VARCHAR     | Engine.
+-- column: life       BIGINT      | Its number, from 1.
+-- column: life_start TIMESTAMPTZ | First start-up line, or the scrape that first shows the fallen counters; NULL of the first: what came before is of it too.
+-- column: life_end   TIMESTAMPTZ | Start of the next; NULL of the last.
+-- column: is_stated  BOOLEAN     | Whether its start-up lines are here: then what they do not say was not set, or is at its default.
 -- check:  life_start is null or life_end is null or life_start < life_end | Lives follow each other.
 with statements as (
     select

@@ -4,9 +4,11 @@
 -- in earlier lives is in core.life_settings.
 --
 -- grain: engine, key
--- column: engine     | Engine.
--- column: key        | Setting, by its command-line name with underscores.
--- column: value_text | Its value as printed.
+-- needs: core.engine_setups
+-- needs: core.life_settings
+-- column: engine     VARCHAR | Engine.
+-- column: key        VARCHAR | Setting, by its command-line name with underscores.
+-- column: value_text VARCHAR | Its value as printed.
 select settings.engine, settings.key, settings.value_text,
 from core.life_settings as settings
 -- a life that served nothing is no part of what happened, if another did

@@ -8,29 +8,30 @@
 -- are the limit and the pool here.
 --
 -- grain: engine, setup
--- column: engine                   | Engine.
--- column: setup                    | Its number, from 1.
--- column: setup_start              | When it began; NULL of the first: what came before is of it too.
--- column: setup_end                | When the next began; NULL of the last.
--- column: life                     | The last of its lives (core.engine_lives), whose settings these are.
--- column: has_served               | Whether requests were seen in the engine in this time.
--- column: engine_version           | As printed.
--- column: engine_generation        | vLLM: v0 or v1; NULL where not told.
--- column: model                    | Model, as the settings name it.
--- column: kv_capacity_tokens       | Tokens the KV pool holds.
--- column: block_size               | Tokens in a block.
--- column: num_gpu_blocks           | Blocks in the pool.
--- column: max_num_seqs             | Most requests running at once.
--- column: max_num_seqs_source      | argument or inferred; NULL where not known.
--- column: ranks_summed             | Data-parallel ranks whose sum its samples are; 1 where they are of one.
--- column: max_num_batched_tokens   | Token budget of a step.
--- column: max_model_len            | Longest sequence.
--- column: prefix_caching           | Whether prefix caching is on.
--- column: kv_connector             | External KV tier, where one is configured.
--- column: has_speculative_decoding | Whether speculative decoding is on; NULL where not told.
--- column: tensor_parallel_size     | GPUs one copy of the model is split over.
--- column: gpu_memory_utilization   | Share of GPU memory the engine may use.
--- column: kv_cache_dtype           | Type of a KV entry; `auto` follows the model.
+-- needs: core.engine_lives
+-- column: engine                   VARCHAR     | Engine.
+-- column: setup                    BIGINT      | Its number, from 1.
+-- column: setup_start              TIMESTAMPTZ | When it began; NULL of the first: what came before is of it too.
+-- column: setup_end                TIMESTAMPTZ | When the next began; NULL of the last.
+-- column: life                     BIGINT      | The last of its lives (core.engine_lives), whose settings these are.
+-- column: has_served               BOOLEAN     | Whether requests were seen in the engine in this time.
+-- column: engine_version           VARCHAR     | As printed.
+-- column: engine_generation        VARCHAR     | vLLM: v0 or v1; NULL where not told.
+-- column: model                    VARCHAR     | Model, as the settings name it.
+-- column: kv_capacity_tokens       BIGINT      | Tokens the KV pool holds.
+-- column: block_size               BIGINT      | Tokens in a block.
+-- column: num_gpu_blocks           BIGINT      | Blocks in the pool.
+-- column: max_num_seqs             BIGINT      | Most requests running at once.
+-- column: max_num_seqs_source      VARCHAR     | argument or inferred; NULL where not known.
+-- column: ranks_summed             BIGINT      | Data-parallel ranks whose sum its samples are; 1 where they are of one.
+-- column: max_num_batched_tokens   BIGINT      | Token budget of a step.
+-- column: max_model_len            BIGINT      | Longest sequence.
+-- column: prefix_caching           BOOLEAN     | Whether prefix caching is on.
+-- column: kv_connector             VARCHAR     | External KV tier, where one is configured.
+-- column: has_speculative_decoding BOOLEAN     | Whether speculative decoding is on; NULL where not told.
+-- column: tensor_parallel_size     BIGINT      | GPUs one copy of the model is split over.
+-- column: gpu_memory_utilization   DOUBLE      | Share of GPU memory the engine may use.
+-- column: kv_cache_dtype           VARCHAR     | Type of a KV entry; `auto` follows the model.
 with settings as (
     select settings.*, coalesce(roles.role, named_role(settings.key)) as role
     from core.life_settings as settings

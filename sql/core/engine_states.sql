@@ -8,15 +8,16 @@
 -- beyond the end of its engine, or the start of the next, where a log has it; a lone one is an instant, and stands for no time.
 --
 -- grain: engine, sampled_at
--- column: engine         | Engine observed.
--- column: sampled_at     | Instant of the scrape or line.
--- column: running        | Requests in the running batch.
--- column: waiting        | Requests waiting; preempted and deferred ones are among them.
--- column: deferred       | Waiting ones that capacity alone would not admit; NULL where not exported.
--- column: kv_usage_ratio | Share of the KV pool held by active requests; NULL where not exported, or never measured.
--- column: is_usage_blind | Whether its usage was told, but never measured.
--- column: origin         | metrics or log.
--- column: scrape_s       | Seconds this sample stands for; 0 for a lone one.
+-- needs: staging.engine_samples or staging.metric_samples
+-- column: engine         VARCHAR     | Engine observed.
+-- column: sampled_at     TIMESTAMPTZ | Instant of the scrape or line.
+-- column: running        BIGINT      | Requests in the running batch.
+-- column: waiting        BIGINT      | Requests waiting; preempted and deferred ones are among them.
+-- column: deferred       BIGINT      | Waiting ones that capacity alone would not admit; NULL where not exported.
+-- column: kv_usage_ratio DOUBLE      | Share of the KV pool held by active requests; NULL where not exported, or never measured.
+-- column: is_usage_blind BOOLEAN     | Whether its usage was told, but never measured.
+-- column: origin         VARCHAR     | metrics or log.
+-- column: scrape_s       DOUBLE      | Seconds this sample stands for; 0 for a lone one.
 -- check:  scrape_s >= 0 | Samples are in order.
 with logged as (
     select engine from staging.engine_samples where running is not null and sampled_at is not null group by engine

@@ -4,28 +4,29 @@
 -- between is NULL: core.engine_setups has each, with its time.
 --
 -- grain: engine
--- column: engine                   | Its name in this run.
--- column: engine_kind              | vllm, sglang, …, as its metrics are named, or the format of an input of it says; NULL where none does.
--- column: engine_version           | As printed.
--- column: engine_generation        | vLLM: v0 or v1; NULL where not told.
--- column: model                    | Served model name.
--- column: kv_capacity_tokens       | Tokens the KV pool holds.
--- column: block_size               | Tokens in a block.
--- column: num_gpu_blocks           | Blocks in the pool.
--- column: max_num_seqs             | Most requests running at once.
--- column: max_num_seqs_source      | argument or inferred; NULL where not known.
--- column: ranks_summed             | Data-parallel ranks whose sum its samples, slots and pool are; 1 where they are of one.
--- column: max_num_batched_tokens   | Token budget of a step.
--- column: max_model_len            | Longest sequence.
--- column: prefix_caching           | Whether prefix caching is on.
--- column: kv_connector             | External KV tier, where one is configured.
--- column: has_speculative_decoding | Whether speculative decoding is on; NULL where not told.
--- column: tensor_parallel_size     | GPUs one copy of the model is split over.
--- column: gpu_memory_utilization   | Share of GPU memory the engine may use.
--- column: kv_cache_dtype           | Type of a KV entry; `auto` follows the model.
--- column: was_set_up_anew          | Whether it served with other settings after a restart: what differs is NULL here.
--- column: first_seen_at            | First observation; NULL where only pages without a time show it.
--- column: last_seen_at             | Last observation.
+-- needs: core.seen_engines
+-- column: engine                   VARCHAR     | Its name in this run.
+-- column: engine_kind              VARCHAR     | vllm, sglang, …, as its metrics are named, or the format of an input of it says; NULL where none does.
+-- column: engine_version           VARCHAR     | As printed.
+-- column: engine_generation        VARCHAR     | vLLM: v0 or v1; NULL where not told.
+-- column: model                    VARCHAR     | Served model name.
+-- column: kv_capacity_tokens       BIGINT      | Tokens the KV pool holds.
+-- column: block_size               BIGINT      | Tokens in a block.
+-- column: num_gpu_blocks           BIGINT      | Blocks in the pool.
+-- column: max_num_seqs             BIGINT      | Most requests running at once.
+-- column: max_num_seqs_source      VARCHAR     | argument or inferred; NULL where not known.
+-- column: ranks_summed             BIGINT      | Data-parallel ranks whose sum its samples, slots and pool are; 1 where they are of one.
+-- column: max_num_batched_tokens   BIGINT      | Token budget of a step.
+-- column: max_model_len            BIGINT      | Longest sequence.
+-- column: prefix_caching           BOOLEAN     | Whether prefix caching is on.
+-- column: kv_connector             VARCHAR     | External KV tier, where one is configured.
+-- column: has_speculative_decoding BOOLEAN     | Whether speculative decoding is on; NULL where not told.
+-- column: tensor_parallel_size     BIGINT      | GPUs one copy of the model is split over.
+-- column: gpu_memory_utilization   DOUBLE      | Share of GPU memory the engine may use.
+-- column: kv_cache_dtype           VARCHAR     | Type of a KV entry; `auto` follows the model.
+-- column: was_set_up_anew          BOOLEAN     | Whether it served with other settings after a restart: what differs is NULL here.
+-- column: first_seen_at            TIMESTAMPTZ | First observation; NULL where only pages without a time show it.
+-- column: last_seen_at             TIMESTAMPTZ | Last observation.
 with models as (
     select
         engine,

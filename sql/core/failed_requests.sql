@@ -5,10 +5,11 @@
 -- these, which carry no time.
 --
 -- grain: engine, failed_at
--- column: engine    | Engine.
--- column: failed_at | When they failed; NULL where only answers tell.
--- column: requests  | Requests that failed then.
--- column: of_requests | Requests the same inputs saw begin or answered over the whole run; NULL where they do not say.
+-- needs: staging.engine_events
+-- column: engine      VARCHAR     | Engine.
+-- column: failed_at   TIMESTAMPTZ | When they failed; NULL where only answers tell.
+-- column: requests    BIGINT      | Requests that failed then.
+-- column: of_requests BIGINT      | Requests the same inputs saw begin or answered over the whole run; NULL where they do not say.
 -- check:  requests > 0 | A moment without failures has no row.
 with events as (
     select engine, event, happened_at, coalesce(count, 1) as requests

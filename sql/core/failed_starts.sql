@@ -4,13 +4,15 @@
 -- then there is no cause. Where several lines name one, the nearest to the memory that was missing is it: what failed because of it says less.
 --
 -- grain: engine
--- column: engine     | Engine.
--- column: started_at | First line of its last start.
--- column: ended_at   | Last line of the log; NULL where none carries a time.
--- column: cause      | kv_too_small, slots_beyond_pool, no_kv_memory, memory_taken, out_of_memory or failed (a cause that is not known here); NULL where no line says one.
--- column: source     | Input that says it, or that ends.
--- column: line       | Line that says it, or the last one.
--- column: fits       | What the engine says would fit: of kv_too_small the longest sequence in tokens, of slots_beyond_pool the requests at once.
+-- needs: core.seen_engines
+-- needs: staging.engine_events
+-- column: engine     VARCHAR     | Engine.
+-- column: started_at TIMESTAMPTZ | First line of its last start.
+-- column: ended_at   TIMESTAMPTZ | Last line of the log; NULL where none carries a time.
+-- column: cause      VARCHAR     | kv_too_small, slots_beyond_pool, no_kv_memory, memory_taken, out_of_memory or failed (a cause that is not known here); NULL where no line says one.
+-- column: source     VARCHAR     | Input that says it, or that ends.
+-- column: line       BIGINT      | Line that says it, or the last one.
+-- column: fits       BIGINT      | What the engine says would fit: of kv_too_small the longest sequence in tokens, of slots_beyond_pool the requests at once.
 with lines as (
     select seen.engine, events.source, events.line, events.happened_at, events.event, events.count
     from (select engine, unnest(names_of_engine(engine)) as said_of from core.seen_engines) as seen

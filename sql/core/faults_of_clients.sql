@@ -1,11 +1,12 @@
 -- What to know of the clients' results before trusting the answer: what failed, and what each client does not write.
 --
 -- grain: source, flag
--- column: source   | Input, or engine, it is about.
--- column: flag     | Short name of the condition.
--- column: severity | info, warning or error.
--- column: count    | How many lines, samples, requests or seconds it concerns.
--- column: detail   | One sentence with the numbers.
+-- needs: core.client_sums or staging.client_requests or staging.client_runs or staging.repeated_results
+-- column: source   VARCHAR | Input, or engine, it is about.
+-- column: flag     VARCHAR | Short name of the condition.
+-- column: severity VARCHAR | info, warning or error.
+-- column: count    BIGINT  | How many lines, samples, requests or seconds it concerns.
+-- column: detail   VARCHAR | One sentence with the numbers.
 with repeated_results as (
     select
         source,

@@ -1,11 +1,12 @@
 -- What to know of what the engines told before trusting the answer: restarts, holes, gauges and counters that do not say what they seem to.
 --
 -- grain: source, flag
--- column: source   | Input, or engine, it is about.
--- column: flag     | Short name of the condition.
--- column: severity | info, warning or error.
--- column: count    | How many lines, samples, requests or seconds it concerns.
--- column: detail   | One sentence with the numbers.
+-- needs: core.counter_intervals or core.engine_lives or core.engine_states or core.kv_events_unseen or core.recompute_conflicts or staging.kv_events
+-- column: source   VARCHAR | Input, or engine, it is about.
+-- column: flag     VARCHAR | Short name of the condition.
+-- column: severity VARCHAR | info, warning or error.
+-- column: count    BIGINT  | How many lines, samples, requests or seconds it concerns.
+-- column: detail   VARCHAR | One sentence with the numbers.
 with resets as (
     select
         engine as source,

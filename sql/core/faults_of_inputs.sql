@@ -1,11 +1,12 @@
 -- What to know of the inputs themselves before trusting the answer: what was not read, whose clock or name was guessed, what a recorder missed.
 --
 -- grain: source, flag
--- column: source   | Input, or engine, it is about.
--- column: flag     | Short name of the condition.
--- column: severity | info, warning or error.
--- column: count    | How many lines, samples, requests or seconds it concerns.
--- column: detail   | One sentence with the numbers.
+-- needs: raw.engine_samples or raw.recordings or raw.sources or staging.clocks or staging.input_servers or staging.repeated_lines
+-- column: source   VARCHAR | Input, or engine, it is about.
+-- column: flag     VARCHAR | Short name of the condition.
+-- column: severity VARCHAR | info, warning or error.
+-- column: count    BIGINT  | How many lines, samples, requests or seconds it concerns.
+-- column: detail   VARCHAR | One sentence with the numbers.
 with unread as (
     select
         source,

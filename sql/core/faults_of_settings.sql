@@ -1,11 +1,12 @@
 -- What to know of the engines' settings before trusting the answer: those that a restart changed, and those that cannot be so.
 --
 -- grain: source, flag
--- column: source   | Engine, or input, it is about.
--- column: flag     | Short name of the condition.
--- column: severity | info, warning or error.
--- column: count    | How many settings or starts it concerns.
--- column: detail   | One sentence with the numbers.
+-- needs: core.engine_setups or raw.sources
+-- column: source   VARCHAR | Engine, or input, it is about.
+-- column: flag     VARCHAR | Short name of the condition.
+-- column: severity VARCHAR | info, warning or error.
+-- column: count    BIGINT  | How many settings or starts it concerns.
+-- column: detail   VARCHAR | One sentence with the numbers.
 with known as (
     select setups.engine, setups.setup, setups.setup_start, lives.is_stated, settings.key, settings.value_text
     from core.engine_setups as setups

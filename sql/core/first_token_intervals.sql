@@ -5,17 +5,18 @@
 -- this recording: kernels compile, graphs are captured and caches fill on first use.
 --
 -- grain: engine, interval_end
--- column: engine         | Engine.
--- column: interval_start | Scrape before.
--- column: interval_end   | Scrape.
--- column: first_tokens   | Requests that got their first token.
--- column: ttft_s         | Their mean time to it.
--- column: prompt_tokens_per_s | Prompt tokens computed for each second of their times to first token: low where it is not the prompts that take it.
--- column: later_ttft_s   | Median of the intervals from ten minutes on, or from the hundredth request on; NULL where there are none.
--- column: queue_s        | Mean wait before the first run of the requests that ended in the interval; 0 where none ended.
--- column: waiting        | Requests waiting at the scrape.
--- column: running        | Requests running at the scrape.
--- column: is_young       | Whether the engine is.
+-- needs: core.counter_intervals
+-- column: engine              VARCHAR     | Engine.
+-- column: interval_start      TIMESTAMPTZ | Scrape before.
+-- column: interval_end        TIMESTAMPTZ | Scrape.
+-- column: first_tokens        DOUBLE      | Requests that got their first token.
+-- column: ttft_s              DOUBLE      | Their mean time to it.
+-- column: prompt_tokens_per_s DOUBLE      | Prompt tokens computed for each second of their times to first token: low where it is not the prompts that take it.
+-- column: later_ttft_s        DOUBLE      | Median of the intervals from ten minutes on, or from the hundredth request on; NULL where there are none.
+-- column: queue_s             DOUBLE      | Mean wait before the first run of the requests that ended in the interval; 0 where none ended.
+-- column: waiting             BIGINT      | Requests waiting at the scrape.
+-- column: running             BIGINT      | Requests running at the scrape.
+-- column: is_young            BOOLEAN     | Whether the engine is.
 -- check:  ttft_s >= 0 | Durations.
 with counted as (
     select

@@ -1,11 +1,12 @@
 -- Every chunk of every answer, at the moment the client read it.
 --
 -- grain: stream, chunk_index
--- column: stream      | Number of the request among those with times, by result and position.
--- column: request_key | Request.
--- column: chunk_index | Position of the chunk, from 0: the first token.
--- column: gap_s       | Time since the chunk before it; 0 for the first.
--- column: received_at | When the client read it.
+-- needs: staging.client_requests
+-- column: stream      BIGINT      | Number of the request among those with times, by result and position.
+-- column: request_key VARCHAR     | Request.
+-- column: chunk_index BIGINT      | Position of the chunk, from 0: the first token.
+-- column: gap_s       DOUBLE      | Time since the chunk before it; 0 for the first.
+-- column: received_at TIMESTAMPTZ | When the client read it.
 -- check:  gap_s >= 0 | Time does not run backwards.
 with streams as (
     select

@@ -5,14 +5,15 @@
 -- where a client's requests are all preempted together, the others' show that the engine went on.
 --
 -- grain: stream
--- column: stream        | Number of the request in core.gap_chunks.
--- column: request_key   | Request.
--- column: client_run    | Benchmark run it belongs to: `source#run_index`.
--- column: witness_group | Streams it may be compared with have the same.
--- column: first_at      | First chunk read.
--- column: last_at       | Last chunk read.
--- column: chunks        | Chunks read.
--- column: usual_gap_s   | Median, over the run's answers, of the mean time between chunks: what an undisturbed stream does.
+-- needs: core.gap_chunks
+-- column: stream        BIGINT      | Number of the request in core.gap_chunks.
+-- column: request_key   VARCHAR     | Request.
+-- column: client_run    VARCHAR     | Benchmark run it belongs to: `source#run_index`.
+-- column: witness_group VARCHAR     | Streams it may be compared with have the same.
+-- column: first_at      TIMESTAMPTZ | First chunk read.
+-- column: last_at       TIMESTAMPTZ | Last chunk read.
+-- column: chunks        BIGINT      | Chunks read.
+-- column: usual_gap_s   DOUBLE      | Median, over the run's answers, of the mean time between chunks: what an undisturbed stream does.
 -- check:  first_at <= last_at | A stream begins before it ends.
 with streams as (
     select

@@ -3,12 +3,13 @@
 -- One request that writes for minutes holds its blocks and its slot all that time. Nothing else in a log shows it.
 --
 -- grain: engine, stretch_start
--- column: engine             | Engine.
--- column: stretch_start      | First observation of the stretch.
--- column: stretch_end        | Last one.
--- column: running            | Requests that ran throughout.
--- column: max_waiting        | Most requests that waited meanwhile.
--- column: tokens_per_request | Tokens generated in the stretch, by each of them on average: a lower bound of the length of the answers.
+-- needs: core.engine_states
+-- column: engine             VARCHAR     | Engine.
+-- column: stretch_start      TIMESTAMPTZ | First observation of the stretch.
+-- column: stretch_end        TIMESTAMPTZ | Last one.
+-- column: running            BIGINT      | Requests that ran throughout.
+-- column: max_waiting        BIGINT      | Most requests that waited meanwhile.
+-- column: tokens_per_request DOUBLE      | Tokens generated in the stretch, by each of them on average: a lower bound of the length of the answers.
 -- check:  tokens_per_request >= 0 | Counts.
 with counted as (
     select

@@ -4,9 +4,10 @@
 -- GPU of the run speaks for all.
 --
 -- grain: engine
--- column: engine            | Engine.
--- column: free_memory_ratio | Lowest share of GPU memory that was free.
--- column: samples           | Samples it is the lowest of.
+-- needs: core.engines
+-- column: engine            VARCHAR | Engine.
+-- column: free_memory_ratio DOUBLE  | Lowest share of GPU memory that was free.
+-- column: samples           BIGINT  | Samples it is the lowest of.
 -- check:  free_memory_ratio between 0 and 1 | A share.
 with memory as (
     select

@@ -5,15 +5,16 @@
 -- two inputs is kept once.
 --
 -- grain: engine, name, labels, le, interval_end
--- column: engine         | Engine the series belongs to.
--- column: signal         | Our word for it (sql/lib/signals.sql).
--- column: name           | Exposed name without `_bucket`.
--- column: labels         | Remaining labels.
--- column: above          | Lower bound of the bucket in our unit: the next lower one's `le`, 0 for the first.
--- column: le             | Upper bound.
--- column: interval_start | Scrape before.
--- column: interval_end   | Scrape that first showed the new value.
--- column: delta          | Observations above `above`, up to `le`, in the interval. Below 0 only where the exposed buckets, which are cumulative, contradict each other.
+-- needs: staging.metric_series
+-- column: engine         VARCHAR     | Engine the series belongs to.
+-- column: signal         VARCHAR     | Our word for it (sql/lib/signals.sql).
+-- column: name           VARCHAR     | Exposed name without `_bucket`.
+-- column: labels         VARCHAR     | Remaining labels.
+-- column: above          DOUBLE      | Lower bound of the bucket in our unit: the next lower one's `le`, 0 for the first.
+-- column: le             DOUBLE      | Upper bound.
+-- column: interval_start TIMESTAMPTZ | Scrape before.
+-- column: interval_end   TIMESTAMPTZ | Scrape that first showed the new value.
+-- column: delta          DOUBLE      | Observations above `above`, up to `le`, in the interval. Below 0 only where the exposed buckets, which are cumulative, contradict each other.
 with buckets as (
     select
         series.*,

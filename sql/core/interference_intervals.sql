@@ -13,20 +13,21 @@
 -- tokens in it, so of a step with `prompt_tokens_per_step` beside one token a running request, that share is the prefill's.
 --
 -- grain: engine, interval_end
--- column: engine           | Engine.
--- column: interval_start   | Scrape before.
--- column: interval_end     | Scrape.
--- column: gaps             | Inter-token gaps observed.
--- column: slow_gaps        | Those over five times the median.
--- column: median_gap_s     | Median inter-token gap.
--- column: decode_s         | Sum of all gaps.
--- column: lost_s           | What the slow gaps have over the median, summed (bucket midpoints), as far as prompts can have caused it.
--- column: prefill_lost_s   | The share of all gaps that prompt tokens took in the steps, by tokens; NULL where load is not known.
--- column: prompt_tokens    | Prompt tokens computed in the interval.
--- column: prompt_tokens_per_step | Prompt tokens an average step carried.
--- column: first_tokens     | Requests that got their first token in it.
--- column: preemptions      | Preemptions counted in it; NULL where not exported.
--- column: most_resumes     | Preempted requests that can have run again in it: these, and those that may have waited from before.
+-- needs: core.histogram_intervals
+-- column: engine                 VARCHAR     | Engine.
+-- column: interval_start         TIMESTAMPTZ | Scrape before.
+-- column: interval_end           TIMESTAMPTZ | Scrape.
+-- column: gaps                   DOUBLE      | Inter-token gaps observed.
+-- column: slow_gaps              DOUBLE      | Those over five times the median.
+-- column: median_gap_s           DOUBLE      | Median inter-token gap.
+-- column: decode_s               DOUBLE      | Sum of all gaps.
+-- column: lost_s                 DOUBLE      | What the slow gaps have over the median, summed (bucket midpoints), as far as prompts can have caused it.
+-- column: prefill_lost_s         DOUBLE      | The share of all gaps that prompt tokens took in the steps, by tokens; NULL where load is not known.
+-- column: prompt_tokens          DOUBLE      | Prompt tokens computed in the interval.
+-- column: prompt_tokens_per_step DOUBLE      | Prompt tokens an average step carried.
+-- column: first_tokens           DOUBLE      | Requests that got their first token in it.
+-- column: preemptions            DOUBLE      | Preemptions counted in it; NULL where not exported.
+-- column: most_resumes           DOUBLE      | Preempted requests that can have run again in it: these, and those that may have waited from before.
 -- check:  slow_gaps <= gaps | A part of the whole.
 with counted as (
     select engine, interval_start, interval_end, above, le, sum(delta) as inside

@@ -4,11 +4,12 @@
 -- before leaves no trace at all.
 --
 -- grain: engine
--- column: engine        | Engine that published events.
--- column: known_from    | First event there is, of the quarter of an hour before the window as well.
--- column: blocks        | Blocks lost that were not seen stored.
--- column: last_lost_at  | When the last of them went.
--- column: warming_s     | Seconds of the window until then.
+-- needs: staging.kv_events or staging.kv_events_before
+-- column: engine       VARCHAR     | Engine that published events.
+-- column: known_from   TIMESTAMPTZ | First event there is, of the quarter of an hour before the window as well.
+-- column: blocks       BIGINT      | Blocks lost that were not seen stored.
+-- column: last_lost_at TIMESTAMPTZ | When the last of them went.
+-- column: warming_s    DOUBLE      | Seconds of the window until then.
 -- check:  blocks > 0 and warming_s >= 0 | An engine without any has no row.
 with events as (
     select engine, published_at, event, block_hash, medium, group_idx, false as is_within from staging.kv_events_before

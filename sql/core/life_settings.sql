@@ -5,10 +5,13 @@
 -- else it is not known. What carries no time holds throughout where nothing that carries one speaks of it.
 --
 -- grain: engine, life, key
--- column: engine     | Engine.
--- column: life       | Its life (core.engine_lives).
--- column: key        | Setting, by its command-line name with underscores.
--- column: value_text | Its value as printed.
+-- needs: core.engine_lives
+-- needs: core.seen_engines
+-- needs: staging.settings
+-- column: engine     VARCHAR | Engine.
+-- column: life       BIGINT  | Its life (core.engine_lives).
+-- column: key        VARCHAR | Setting, by its command-line name with underscores.
+-- column: value_text VARCHAR | Its value as printed.
 with said as (
     select
         seen.engine,

@@ -10,17 +10,19 @@
 -- chat (0.7); of an engine whose pool had several sizes no one share is of it. Sequences that share a prefix need less than this.
 --
 -- grain: engine, scope
--- column: engine                | Engine.
--- column: scope                 | run, pressure or calm: whose lengths.
--- column: requests              | Requests the lengths are of; NULL for the method `usage`.
--- column: pool_tokens           | Tokens the pool can hold, less a block that vLLM V1 keeps for itself; NULL where not known.
--- column: held_tokens           | Tokens one running sequence holds on average.
--- column: held_deviation_tokens | Its standard deviation.
--- column: prompt_share          | Share of it that is prompt; NULL where lengths are not known.
--- column: fits_on_average       | Sequences whose mean need equals the pool.
--- column: fits_95               | Most sequences that need more than the pool less than 5 % of the time.
--- column: fits_99               | The same for 1 %.
--- column: method                | requests, histograms or usage.
+-- needs: core.engines
+-- needs: core.engine_states or core.sequence_lengths
+-- column: engine                VARCHAR | Engine.
+-- column: scope                 VARCHAR | run, pressure or calm: whose lengths.
+-- column: requests              BIGINT  | Requests the lengths are of; NULL for the method `usage`.
+-- column: pool_tokens           BIGINT  | Tokens the pool can hold, less a block that vLLM V1 keeps for itself; NULL where not known.
+-- column: held_tokens           DOUBLE  | Tokens one running sequence holds on average.
+-- column: held_deviation_tokens DOUBLE  | Its standard deviation.
+-- column: prompt_share          DOUBLE  | Share of it that is prompt; NULL where lengths are not known.
+-- column: fits_on_average       DOUBLE  | Sequences whose mean need equals the pool.
+-- column: fits_95               BIGINT  | Most sequences that need more than the pool less than 5 % of the time.
+-- column: fits_99               BIGINT  | The same for 1 %.
+-- column: method                VARCHAR | requests, histograms or usage.
 -- check:  fits_99 <= fits_95 | The stricter bound is the lower one.
 with pools as (
     select

@@ -7,11 +7,13 @@
 -- counts nor logs them has no row here.
 --
 -- grain: engine, interval_end
--- column: engine         | Engine.
--- column: interval_start | Scrape before, or the instant logged: the event lies between the two, or a wait earlier.
--- column: interval_end   | Scrape that first showed the new value; for a log the next second.
--- column: preemptions    | Requests preempted in the interval.
--- column: method         | What told it, as a key of sql/lib/words.sql: one for all of an engine's rows.
+-- needs: core.counter_intervals or core.engines or staging.engine_events or staging.spans
+-- needs: core.counter_intervals or core.engine_states or staging.engine_events or staging.spans
+-- column: engine         VARCHAR     | Engine.
+-- column: interval_start TIMESTAMPTZ | Scrape before, or the instant logged: the event lies between the two, or a wait earlier.
+-- column: interval_end   TIMESTAMPTZ | Scrape that first showed the new value; for a log the next second.
+-- column: preemptions    DOUBLE      | Requests preempted in the interval.
+-- column: method         VARCHAR     | What told it, as a key of sql/lib/words.sql: one for all of an engine's rows.
 -- check:  preemptions >= 0 | A counter that falls is a restart, not a negative event.
 -- check:  interval_start < interval_end | Intervals have a length.
 with counted as (

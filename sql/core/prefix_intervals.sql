@@ -9,21 +9,22 @@
 -- hierarchy, a store that keeps what the engine itself wrote), or by KV events. What another engine sent is no sign of a small pool.
 --
 -- grain: engine, interval_end
--- column: engine           | Engine.
--- column: interval_start   | Scrape before.
--- column: interval_end     | Scrape.
--- column: queried_tokens   | Prompt tokens looked up.
--- column: hit_tokens       | Of these, found.
--- column: hit_ratio        | hit_tokens / queried_tokens over the interval and the two before it.
--- column: best_hit_ratio   | Highest such ratio seen before, since the engine started.
--- column: refilled_tokens  | Tokens of removed blocks that another prompt stored again; NULL without KV events.
--- column: missed_tokens    | Tokens that would have been found at the best ratio and were neither found nor given back by a tier, or that were refilled, whichever is more; NULL where neither is known.
--- column: restored_tokens  | Prompt tokens that were here before and came back from a tier (host memory, disk, a store); NULL where that is not known.
--- column: restored_ratio   | restored_tokens / queried_tokens over the interval and the two before it.
--- column: lookups          | Requests that got their first token in the interval.
--- column: near_lookups     | Requests that got theirs in it and the two before it.
--- column: written_tokens   | New KV tokens written since the engine's first scrape or restart: over the pool's size, something was evicted.
--- column: kv_capacity_tokens | Tokens the pool holds.
+-- needs: core.counter_intervals
+-- column: engine             VARCHAR     | Engine.
+-- column: interval_start     TIMESTAMPTZ | Scrape before.
+-- column: interval_end       TIMESTAMPTZ | Scrape.
+-- column: queried_tokens     DOUBLE      | Prompt tokens looked up.
+-- column: hit_tokens         DOUBLE      | Of these, found.
+-- column: hit_ratio          DOUBLE      | hit_tokens / queried_tokens over the interval and the two before it.
+-- column: best_hit_ratio     DOUBLE      | Highest such ratio seen before, since the engine started.
+-- column: refilled_tokens    BIGINT      | Tokens of removed blocks that another prompt stored again; NULL without KV events.
+-- column: missed_tokens      DOUBLE      | Tokens that would have been found at the best ratio and were neither found nor given back by a tier, or that were refilled, whichever is more; NULL where neither is known.
+-- column: restored_tokens    DOUBLE      | Prompt tokens that were here before and came back from a tier (host memory, disk, a store); NULL where that is not known.
+-- column: restored_ratio     DOUBLE      | restored_tokens / queried_tokens over the interval and the two before it.
+-- column: lookups            DOUBLE      | Requests that got their first token in the interval.
+-- column: near_lookups       DOUBLE      | Requests that got theirs in it and the two before it.
+-- column: written_tokens     DOUBLE      | New KV tokens written since the engine's first scrape or restart: over the pool's size, something was evicted.
+-- column: kv_capacity_tokens BIGINT      | Tokens the pool holds.
 -- check:  hit_tokens <= queried_tokens | Shares of what was looked up, on versions that count tokens.
 with counters as (
     select

@@ -1,9 +1,10 @@
 -- Whether prompts were being worked off when an engine's load was observed: by its counter, else as its log printed.
 --
 -- grain: engine, sampled_at
--- column: engine        | Engine.
--- column: sampled_at    | Scrape or line.
--- column: prompt_tokens | Prompt tokens counted since the scrape before, or tokens per second as printed: above 0 means progress.
+-- needs: core.counter_intervals or staging.engine_samples
+-- column: engine        VARCHAR     | Engine.
+-- column: sampled_at    TIMESTAMPTZ | Scrape or line.
+-- column: prompt_tokens DOUBLE      | Prompt tokens counted since the scrape before, or tokens per second as printed: above 0 means progress.
 -- check:  prompt_tokens >= 0 | Counts.
 with counted as (
     select engine, interval_end as sampled_at, sum(delta) as prompt_tokens

@@ -5,13 +5,14 @@
 -- sample and two neighbours on each side in the same spell of waiting.
 --
 -- grain: engine, sampled_at
--- column: engine         | Engine observed.
--- column: sampled_at     | Instant observed; only instants with waiting requests are here.
--- column: scrape_s       | Seconds this sample stands for.
--- column: waiting        | Requests waiting.
--- column: spell          | Number of the uninterrupted spell of waiting it belongs to.
--- column: cause          | max_num_seqs, kv_capacity, token_budget, deferred or unknown.
--- column: head_need_ratio | Share of the pool one mean prompt takes: what must be free to admit the head.
+-- needs: core.engine_states
+-- column: engine          VARCHAR     | Engine observed.
+-- column: sampled_at      TIMESTAMPTZ | Instant observed; only instants with waiting requests are here.
+-- column: scrape_s        DOUBLE      | Seconds this sample stands for.
+-- column: waiting         BIGINT      | Requests waiting.
+-- column: spell           BIGINT      | Number of the uninterrupted spell of waiting it belongs to.
+-- column: cause           VARCHAR     | max_num_seqs, kv_capacity, token_budget, deferred or unknown.
+-- column: head_need_ratio DOUBLE      | Share of the pool one mean prompt takes: what must be free to admit the head.
 -- check:  cause is not null | Unknown is a cause.
 with states as (
     select

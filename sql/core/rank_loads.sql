@@ -1,13 +1,14 @@
 -- How evenly the engines (data-parallel ranks) of one server share its load, at each instant all were observed.
 --
 -- grain: engine, sampled_at
--- column: engine       | Engine.
--- column: sampled_at   | Instant observed.
--- column: running      | Requests running on it.
--- column: ranks        | Engines observed at that instant.
--- column: mean_running | Mean over them.
--- column: least_running | Fewest on any of them.
--- column: is_busiest   | Whether this engine runs the most.
+-- needs: core.engine_states
+-- column: engine        VARCHAR     | Engine.
+-- column: sampled_at    TIMESTAMPTZ | Instant observed.
+-- column: running       BIGINT      | Requests running on it.
+-- column: ranks         BIGINT      | Engines observed at that instant.
+-- column: mean_running  DOUBLE      | Mean over them.
+-- column: least_running BIGINT      | Fewest on any of them.
+-- column: is_busiest    BOOLEAN     | Whether this engine runs the most.
 with shared as (
     select
         engine,

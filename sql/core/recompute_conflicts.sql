@@ -4,13 +4,14 @@
 -- holes tells too little by them, and contradicts nobody by that.
 --
 -- grain: engine, kind, method
--- column: engine      | Engine.
--- column: kind        | Kind of waste.
--- column: method      | Method whose range does not meet the one that answers.
--- column: used        | Method that answers.
--- column: tokens_low  | Its least tokens.
--- column: tokens_high | Its most; NULL where nothing bounds it.
--- column: detail      | Both ranges, in a sentence.
+-- needs: core.recompute_estimates
+-- column: engine      VARCHAR | Engine.
+-- column: kind        VARCHAR | Kind of waste.
+-- column: method      VARCHAR | Method whose range does not meet the one that answers.
+-- column: used        VARCHAR | Method that answers.
+-- column: tokens_low  DOUBLE  | Its least tokens.
+-- column: tokens_high DOUBLE  | Its most; NULL where nothing bounds it.
+-- column: detail      VARCHAR | Both ranges, in a sentence.
 select
     others.engine,
     others.kind,

@@ -10,14 +10,16 @@
 -- the others. The asynchronous scheduler (0.14.1 and later) computes one token more for a request that ends by its own choice.
 --
 -- grain: engine
--- column: engine           | Engine.
--- column: scheduled_tokens | Tokens of all steps the counters cover.
--- column: useful_tokens    | Of these, prompt tokens computed first and tokens generated.
--- column: uncovered_tokens | Tokens of steps that no scrape interval covers.
--- column: missing_steps    | Steps that have no line.
--- column: tokens_low       | Least recomputed tokens; NULL with speculative decoding, whose rejected drafts are not counted.
--- column: tokens_best      | Expected recomputed tokens.
--- column: tokens_high      | Most recomputed tokens.
+-- needs: staging.iteration_steps
+-- needs: core.counter_intervals
+-- column: engine           VARCHAR | Engine.
+-- column: scheduled_tokens BIGINT  | Tokens of all steps the counters cover.
+-- column: useful_tokens    DOUBLE  | Of these, prompt tokens computed first and tokens generated.
+-- column: uncovered_tokens BIGINT  | Tokens of steps that no scrape interval covers.
+-- column: missing_steps    BIGINT  | Steps that have no line.
+-- column: tokens_low       DOUBLE  | Least recomputed tokens; NULL with speculative decoding, whose rejected drafts are not counted.
+-- column: tokens_best      DOUBLE  | Expected recomputed tokens.
+-- column: tokens_high      DOUBLE  | Most recomputed tokens.
 -- check:  tokens_low <= tokens_best and tokens_best <= tokens_high | A range holds its best estimate.
 with counters as (
     select

@@ -13,23 +13,24 @@
 -- tier whose counter is in no input, all of it may have been.
 --
 -- grain: engine
--- column: engine            | Engine that published events.
--- column: first_event_at    | First batch.
--- column: last_event_at     | Last batch.
--- column: lost_batches      | Batches missing between two sequence numbers.
--- column: is_from_start     | Whether the first batch of the engine is there; if not, blocks stored before it are not known.
--- column: is_begin_known    | Whether that, or events from before the window lead up to it: they tell where the requests under way stand.
--- column: resumes_seen      | Resumes that stored blocks again.
--- column: resumes_unseen    | Resumes counted beyond these; NULL without the counter.
--- column: recompute_low     | Least tokens recomputed after preemption.
--- column: recompute_best    | Expected tokens recomputed after preemption.
--- column: recompute_high    | Most tokens recomputed after preemption.
--- column: refill_low        | Least tokens of evicted prefixes computed again.
--- column: refill_best       | Expected tokens of evicted prefixes computed again.
--- column: refill_high       | Most tokens of evicted prefixes computed again.
--- column: stored_tokens     | Tokens of all blocks stored.
--- column: stored_again      | Tokens of all blocks stored again.
--- column: block_size        | Tokens in a block; the most, where they differ.
+-- needs: staging.kv_events
+-- column: engine         VARCHAR     | Engine that published events.
+-- column: first_event_at TIMESTAMPTZ | First batch.
+-- column: last_event_at  TIMESTAMPTZ | Last batch.
+-- column: lost_batches   BIGINT      | Batches missing between two sequence numbers.
+-- column: is_from_start  BOOLEAN     | Whether the first batch of the engine is there; if not, blocks stored before it are not known.
+-- column: is_begin_known BOOLEAN     | Whether that, or events from before the window lead up to it: they tell where the requests under way stand.
+-- column: resumes_seen   BIGINT      | Resumes that stored blocks again.
+-- column: resumes_unseen BIGINT      | Resumes counted beyond these; NULL without the counter.
+-- column: recompute_low  DOUBLE      | Least tokens recomputed after preemption.
+-- column: recompute_best DOUBLE      | Expected tokens recomputed after preemption.
+-- column: recompute_high DOUBLE      | Most tokens recomputed after preemption.
+-- column: refill_low     DOUBLE      | Least tokens of evicted prefixes computed again.
+-- column: refill_best    DOUBLE      | Expected tokens of evicted prefixes computed again.
+-- column: refill_high    DOUBLE      | Most tokens of evicted prefixes computed again.
+-- column: stored_tokens  BIGINT      | Tokens of all blocks stored.
+-- column: stored_again   BIGINT      | Tokens of all blocks stored again.
+-- column: block_size     BIGINT      | Tokens in a block; the most, where they differ.
 -- check:  recompute_low <= recompute_best and recompute_best <= recompute_high | A range holds its best estimate.
 -- check:  refill_low <= refill_best and refill_best <= refill_high | A range holds its best estimate.
 with batches as (

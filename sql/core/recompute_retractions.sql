@@ -8,19 +8,20 @@
 -- TensorRT-LLM counts the KV tokens of the requests it paused.
 --
 -- grain: engine, method
--- column: engine           | Engine.
--- column: kind             | preemption_recompute.
--- column: method           | retraction_counters_exact, retracted_tokens_counter, retraction_log, request_records or no_preemption.
--- column: rung             | Place on the ladder of evidence: 1 is the surest.
--- column: is_partial       | Its inputs have holes.
--- column: tokens_low       | Least tokens.
--- column: tokens_best      | Expected tokens.
--- column: tokens_high      | Most tokens.
--- column: preemptions_low  | Least preemptions.
--- column: preemptions_best | Expected preemptions.
--- column: preemptions_high | Most preemptions.
--- column: assumptions      | What it rests on.
--- column: evidence         | The numbers it comes from, in a sentence.
+-- needs: core.counter_intervals or core.preemption_intervals or staging.engine_events or staging.spans
+-- column: engine           VARCHAR | Engine.
+-- column: kind             VARCHAR | preemption_recompute.
+-- column: method           VARCHAR | retraction_counters_exact, retracted_tokens_counter, retraction_log, request_records or no_preemption.
+-- column: rung             INTEGER | Place on the ladder of evidence: 1 is the surest.
+-- column: is_partial       BOOLEAN | Its inputs have holes.
+-- column: tokens_low       DOUBLE  | Least tokens.
+-- column: tokens_best      DOUBLE  | Expected tokens.
+-- column: tokens_high      DOUBLE  | Most tokens.
+-- column: preemptions_low  DOUBLE  | Least preemptions.
+-- column: preemptions_best DOUBLE  | Expected preemptions.
+-- column: preemptions_high DOUBLE  | Most preemptions.
+-- column: assumptions      VARCHAR | What it rests on.
+-- column: evidence         VARCHAR | The numbers it comes from, in a sentence.
 -- check:  tokens_low <= tokens_best and tokens_best <= tokens_high | A range holds its best estimate.
 with counted as (
     select engine, sum(preemptions)::double as preemptions from core.preemption_intervals group by engine

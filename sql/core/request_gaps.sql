@@ -4,18 +4,20 @@
 -- benchmark run usually has between chunks (on a slow engine a tenth of a second is a step).
 --
 -- grain: request_key, gap_index
--- column: request_key   | Request.
--- column: stream        | Its number in core.gap_chunks.
--- column: engine        | Engine that served it.
--- column: source_file   | Client result it is in.
--- column: run_index     | Result object within the file.
--- column: request_index | Position in the result, from 0.
--- column: gap_index     | Position of the gap in the answer, from 0.
--- column: started_at    | When the client had read what came before.
--- column: ended_at      | When the next chunk came.
--- column: duration_s    | Length.
--- column: tokens_before | Output tokens received before it; chunks are counted as equal shares of the answer's tokens.
--- column: clock_error_s | Remaining error of its times.
+-- needs: core.requests
+-- needs: core.gap_streams
+-- column: request_key   VARCHAR     | Request.
+-- column: stream        BIGINT      | Its number in core.gap_chunks.
+-- column: engine        VARCHAR     | Engine that served it.
+-- column: source_file   VARCHAR     | Client result it is in.
+-- column: run_index     BIGINT      | Result object within the file.
+-- column: request_index BIGINT      | Position in the result, from 0.
+-- column: gap_index     BIGINT      | Position of the gap in the answer, from 0.
+-- column: started_at    TIMESTAMPTZ | When the client had read what came before.
+-- column: ended_at      TIMESTAMPTZ | When the next chunk came.
+-- column: duration_s    DOUBLE      | Length.
+-- column: tokens_before BIGINT      | Output tokens received before it; chunks are counted as equal shares of the answer's tokens.
+-- column: clock_error_s DOUBLE      | Remaining error of its times.
 -- check:  duration_s >= 0.1 | Shorter ones are not kept.
 select
     requests.request_key,

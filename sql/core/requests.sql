@@ -5,29 +5,30 @@
 -- the earliest request that can still have caused it, so that every span is used once and order is kept.
 --
 -- grain: request_key
--- column: request_key    | `source#run_index#request_index` of the client, else `source:line#request_id` of the span.
--- column: engine         | Engine that served it; `*` where the inputs do not say which of several.
--- column: source         | Client result it is in; else the span's input.
--- column: source_file    | Its file name alone.
--- column: run_index      | Result object within the file; NULL without a client.
--- column: request_index  | Position in the result, from 0; NULL without a client.
--- column: request_id     | Id the server saw; else the client's.
--- column: arrived_at     | Arrival at the server, where a span tells; else when the client sent it.
--- column: first_token_at | First token at the client; else at the server.
--- column: finished_at    | Last token at the client; else at the server.
--- column: input_tokens   | Prompt tokens.
--- column: output_tokens  | Generated tokens.
--- column: max_tokens     | Output limit it asked for; NULL without a span that says it.
--- column: ignores_eos    | Whether it asked to generate up to that limit; NULL without a span that says it.
--- column: ttft_s         | Time to first token as the client saw it; else as the server did.
--- column: queue_s        | Arrival to first scheduling; NULL without a span.
--- column: prefill_s      | First scheduling to first token; NULL without a span.
--- column: decode_s       | First to last token, waits after preemption included.
--- column: client_queue_s | Wait inside the client before sending.
--- column: is_failed      | Whether the client counts it as failed.
--- column: has_client     | Whether a client's result has it.
--- column: has_span       | Whether a span has it.
--- column: clock_error_s  | Remaining error of the client's times; 0 where only a span has it.
+-- needs: staging.client_requests or staging.spans
+-- column: request_key    VARCHAR     | `source#run_index#request_index` of the client, else `source:line#request_id` of the span.
+-- column: engine         VARCHAR     | Engine that served it; `*` where the inputs do not say which of several.
+-- column: source         VARCHAR     | Client result it is in; else the span's input.
+-- column: source_file    VARCHAR     | Its file name alone.
+-- column: run_index      BIGINT      | Result object within the file; NULL without a client.
+-- column: request_index  BIGINT      | Position in the result, from 0; NULL without a client.
+-- column: request_id     VARCHAR     | Id the server saw; else the client's.
+-- column: arrived_at     TIMESTAMPTZ | Arrival at the server, where a span tells; else when the client sent it.
+-- column: first_token_at TIMESTAMPTZ | First token at the client; else at the server.
+-- column: finished_at    TIMESTAMPTZ | Last token at the client; else at the server.
+-- column: input_tokens   BIGINT      | Prompt tokens.
+-- column: output_tokens  BIGINT      | Generated tokens.
+-- column: max_tokens     BIGINT      | Output limit it asked for; NULL without a span that says it.
+-- column: ignores_eos    BOOLEAN     | Whether it asked to generate up to that limit; NULL without a span that says it.
+-- column: ttft_s         DOUBLE      | Time to first token as the client saw it; else as the server did.
+-- column: queue_s        DOUBLE      | Arrival to first scheduling; NULL without a span.
+-- column: prefill_s      DOUBLE      | First scheduling to first token; NULL without a span.
+-- column: decode_s       DOUBLE      | First to last token, waits after preemption included.
+-- column: client_queue_s DOUBLE      | Wait inside the client before sending.
+-- column: is_failed      BOOLEAN     | Whether the client counts it as failed.
+-- column: has_client     BOOLEAN     | Whether a client's result has it.
+-- column: has_span       BOOLEAN     | Whether a span has it.
+-- column: clock_error_s  DOUBLE      | Remaining error of the client's times; 0 where only a span has it.
 with clients as (
     select
         *,

@@ -5,10 +5,11 @@
 -- until it was rebuilt; or it would have stood still for longer than any request is known to have taken.
 --
 -- grain: engine, again_index
--- column: engine      | Engine that published the events.
--- column: again_index | The run of blocks, in core.blocks_stored_again.
--- column: resumed_at  | When it was stored.
--- column: is_possible | Whether a preempted request may have been rebuilt there.
+-- needs: core.blocks_stored_again
+-- column: engine      VARCHAR     | Engine that published the events.
+-- column: again_index BIGINT      | The run of blocks, in core.blocks_stored_again.
+-- column: resumed_at  TIMESTAMPTZ | When it was stored.
+-- column: is_possible BOOLEAN     | Whether a preempted request may have been rebuilt there.
 with counted as (
     select engine, sum(preemptions) as preemptions from core.preemption_intervals group by engine
 ),

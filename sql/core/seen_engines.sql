@@ -1,9 +1,9 @@
 -- The engines that any input shows at work, and from when to when.
 --
 -- grain: engine
--- column: engine        | Its name in this run.
--- column: first_seen_at | First observation; NULL where only pages without a time show it.
--- column: last_seen_at  | Last observation.
+-- column: engine        VARCHAR     | Its name in this run.
+-- column: first_seen_at TIMESTAMPTZ | First observation; NULL where only pages without a time show it.
+-- column: last_seen_at  TIMESTAMPTZ | Last observation.
 -- check:  first_seen_at <= last_seen_at | Observations are in order.
 with seen as (
     select engine, sampled_at as seen_at from core.engine_states

@@ -1,18 +1,19 @@
 -- When, and by what, each engine's load was seen, and how far it went.
 --
 -- grain: engine
--- column: engine              | Engine.
--- column: first_at            | First sample of its load; where there is none, first observation of any kind.
--- column: last_at             | Until when the last one speaks; where there is none, last observation of any kind.
--- column: samples             | Samples that say how many ran or waited.
--- column: origin              | metrics or log: what most of them are of; NULL without samples.
--- column: max_kv_usage_ratio  | Share of the KV pool held at most; NULL where never told.
--- column: max_waiting         | Most requests waiting.
--- column: max_running         | Most requests running.
--- column: step_s              | Usual time from one sample to the next; 10 where there are none.
--- column: uncounted_to        | Until when nothing counted, where a log shows requests running before the metrics begin; else NULL.
--- column: uncounted_from      | Until when the metrics counted, where a log goes on to show requests running; NULL where they count to the end.
--- column: untold_tokens_per_s | Of a log whose only line finds the engine idle: what its rates say was generated before, in a time of which nothing is known.
+-- needs: core.engines
+-- column: engine              VARCHAR     | Engine.
+-- column: first_at            TIMESTAMPTZ | First sample of its load; where there is none, first observation of any kind.
+-- column: last_at             TIMESTAMPTZ | Until when the last one speaks; where there is none, last observation of any kind.
+-- column: samples             BIGINT      | Samples that say how many ran or waited.
+-- column: origin              VARCHAR     | metrics or log: what most of them are of; NULL without samples.
+-- column: max_kv_usage_ratio  DOUBLE      | Share of the KV pool held at most; NULL where never told.
+-- column: max_waiting         BIGINT      | Most requests waiting.
+-- column: max_running         BIGINT      | Most requests running.
+-- column: step_s              DOUBLE      | Usual time from one sample to the next; 10 where there are none.
+-- column: uncounted_to        TIMESTAMPTZ | Until when nothing counted, where a log shows requests running before the metrics begin; else NULL.
+-- column: uncounted_from      TIMESTAMPTZ | Until when the metrics counted, where a log goes on to show requests running; NULL where they count to the end.
+-- column: untold_tokens_per_s DOUBLE      | Of a log whose only line finds the engine idle: what its rates say was generated before, in a time of which nothing is known.
 -- check:  first_at <= last_at | Windows.
 with loads as (
     select

@@ -13,21 +13,23 @@
 -- counted in each.
 --
 -- grain: engine, scope
--- column: engine          | Engine.
--- column: scope           | run; pressure: requests in the engine during a spell (core.spells); calm: the others.
--- column: requests        | Requests in it.
--- column: prompt_mean     | Mean prompt tokens.
--- column: prompt_p50      | Median.
--- column: prompt_p90      | 90th percentile.
--- column: prompt_p99      | 99th percentile.
--- column: output_mean     | Mean output tokens.
--- column: output_p50      | Median.
--- column: output_p90      | 90th percentile.
--- column: output_p99      | 99th percentile.
--- column: held_tokens     | Tokens of the pool a running sequence holds on average.
--- column: held_deviation_tokens | Standard deviation of that over sequences and moments.
--- column: prompt_share    | Share of the held tokens that is prompt.
--- column: method          | requests or histograms.
+-- needs: core.histogram_intervals or core.requests
+-- needs: core.engines or core.histogram_intervals
+-- column: engine                VARCHAR | Engine.
+-- column: scope                 VARCHAR | run; pressure: requests in the engine during a spell (core.spells); calm: the others.
+-- column: requests              BIGINT  | Requests in it.
+-- column: prompt_mean           DOUBLE  | Mean prompt tokens.
+-- column: prompt_p50            DOUBLE  | Median.
+-- column: prompt_p90            DOUBLE  | 90th percentile.
+-- column: prompt_p99            DOUBLE  | 99th percentile.
+-- column: output_mean           DOUBLE  | Mean output tokens.
+-- column: output_p50            DOUBLE  | Median.
+-- column: output_p90            DOUBLE  | 90th percentile.
+-- column: output_p99            DOUBLE  | 99th percentile.
+-- column: held_tokens           DOUBLE  | Tokens of the pool a running sequence holds on average.
+-- column: held_deviation_tokens DOUBLE  | Standard deviation of that over sequences and moments.
+-- column: prompt_share          DOUBLE  | Share of the held tokens that is prompt.
+-- column: method                VARCHAR | requests or histograms.
 -- check:  requests > 0 | Only scopes with requests are here.
 -- check:  prompt_share between 0 and 1 | A share.
 with requests as (

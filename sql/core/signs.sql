@@ -3,11 +3,11 @@
 -- Each later verdict is a spell of such signs (core.spells). What is a sign of what stands here and nowhere else.
 --
 -- grain: engine, verdict, sign_start, sign_end
--- column: engine     | Engine.
--- column: verdict    | The verdict it is a sign of.
--- column: sign_start | When it began to hold.
--- column: sign_end   | When it was last seen to hold.
--- column: weight     | How strong, in the sign's own measure: requests waiting, preemptions, seconds lost, tokens missed.
+-- column: engine     VARCHAR     | Engine.
+-- column: verdict    VARCHAR     | The verdict it is a sign of.
+-- column: sign_start TIMESTAMPTZ | When it began to hold.
+-- column: sign_end   TIMESTAMPTZ | When it was last seen to hold.
+-- column: weight     DOUBLE      | How strong, in the sign's own measure: requests waiting, preemptions, seconds lost, tokens missed.
 -- check:  sign_start <= sign_end | Intervals.
 with waiting as (
     select

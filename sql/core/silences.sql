@@ -6,12 +6,14 @@
 -- below (or at what this engine has shown at all, if it is slower). A sample that shows tokens ends a silence, whatever it shows beside.
 --
 -- grain: engine, silence_end
--- column: engine        | Engine.
--- column: silence_start | Last sample before that shows tokens, or no request in the engine.
--- column: silence_end   | Sample that shows the next tokens.
--- column: prompt_tokens | Prompt tokens it shows.
--- column: prefill_s     | Longest that a prompt of this size can have taken; 0 where it shows none.
--- column: is_prefill    | Whether the silence was a long prefill.
+-- needs: core.counter_intervals or core.engine_states
+-- needs: core.counter_intervals or staging.engine_samples
+-- column: engine        VARCHAR     | Engine.
+-- column: silence_start TIMESTAMPTZ | Last sample before that shows tokens, or no request in the engine.
+-- column: silence_end   TIMESTAMPTZ | Sample that shows the next tokens.
+-- column: prompt_tokens DOUBLE      | Prompt tokens it shows.
+-- column: prefill_s     DOUBLE      | Longest that a prompt of this size can have taken; 0 where it shows none.
+-- column: is_prefill    BOOLEAN     | Whether the silence was a long prefill.
 -- check:  silence_start < silence_end | Stretches have a length.
 with counted as (
     select

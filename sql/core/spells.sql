@@ -4,16 +4,17 @@
 -- whole engine needs a minute of it: shorter ones are long steps; and it ends where a sample shows tokens (core.silences).
 --
 -- grain: engine, verdict, window_start
--- column: engine       | Engine.
--- column: verdict      | The verdict its signs are of.
--- column: window_start | First sign.
--- column: window_end   | Last sign.
--- column: peak_at      | Start of its strongest sign.
--- column: signs        | Signs in it.
--- column: seconds      | Seconds in which a sign held.
--- column: weight       | Sum of the signs' weights.
--- column: peak_weight  | Weight of the strongest.
--- column: weight_seconds | Sum of weight times the sign's length: request-seconds for a queue.
+-- needs: core.signs
+-- column: engine         VARCHAR     | Engine.
+-- column: verdict        VARCHAR     | The verdict its signs are of.
+-- column: window_start   TIMESTAMPTZ | First sign.
+-- column: window_end     TIMESTAMPTZ | Last sign.
+-- column: peak_at        TIMESTAMPTZ | Start of its strongest sign.
+-- column: signs          BIGINT      | Signs in it.
+-- column: seconds        DOUBLE      | Seconds in which a sign held.
+-- column: weight         DOUBLE      | Sum of the signs' weights.
+-- column: peak_weight    DOUBLE      | Weight of the strongest.
+-- column: weight_seconds DOUBLE      | Sum of weight times the sign's length: request-seconds for a queue.
 -- check:  window_start <= window_end | Windows.
 with usual as (
     select engine, coalesce(median(scrape_s), 0) as step_s from core.engine_states group by engine

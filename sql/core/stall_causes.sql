@@ -7,14 +7,15 @@
 -- unknown: only this stream paused and nothing was preempted (a slow reader, tokens held back), or there was no other stream.
 --
 -- grain: stream, gap_index
--- column: stream      | Stream that paused.
--- column: gap_index   | Its pause.
--- column: cause       | preemption, prefill_interference, engine_pause or unknown.
--- column: away_s      | Time in which the stream did not run, by the steps it missed; NULL without other streams.
--- column: silent_s    | Time in which every other stream was silent too; NULL without other streams.
--- column: peers       | Streams it was compared with.
--- column: preemptions | Preemptions the engine counted about then; NULL where it counts none or nobody looked.
--- column: prompt_tokens_at_end | Prompt tokens of the requests whose first token came when the pause ended.
+-- needs: core.stall_steps
+-- column: stream               BIGINT  | Stream that paused.
+-- column: gap_index            BIGINT  | Its pause.
+-- column: cause                VARCHAR | preemption, prefill_interference, engine_pause or unknown.
+-- column: away_s               DOUBLE  | Time in which the stream did not run, by the steps it missed; NULL without other streams.
+-- column: silent_s             DOUBLE  | Time in which every other stream was silent too; NULL without other streams.
+-- column: peers                BIGINT  | Streams it was compared with.
+-- column: preemptions          DOUBLE  | Preemptions the engine counted about then; NULL where it counts none or nobody looked.
+-- column: prompt_tokens_at_end BIGINT  | Prompt tokens of the requests whose first token came when the pause ended.
 -- check:  cause in ('preemption', 'prefill_interference', 'engine_pause', 'unknown') | The four words.
 with gaps as (
     select

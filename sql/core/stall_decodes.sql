@@ -4,11 +4,12 @@
 -- decoding in the same seconds: the lower quartile of their mean time between tokens, since victims are among them.
 --
 -- grain: request_key
--- column: request_key | Request.
--- column: decode_s    | First to last token.
--- column: usual_s     | What as many tokens took its neighbours.
--- column: excess_s    | Decode time beyond that; NULL where it had no neighbour.
--- column: preemptions | Preemptions the engine counted in its life; NULL where it counts none or nobody looked.
+-- needs: core.requests
+-- column: request_key VARCHAR | Request.
+-- column: decode_s    DOUBLE  | First to last token.
+-- column: usual_s     DOUBLE  | What as many tokens took its neighbours.
+-- column: excess_s    DOUBLE  | Decode time beyond that; NULL where it had no neighbour.
+-- column: preemptions DOUBLE  | Preemptions the engine counted in its life; NULL where it counts none or nobody looked.
 with decodes as (
     select
         request_key,

@@ -4,10 +4,11 @@
 -- Streams are looked up by the quarter of a second in which the pause ended, so that the cost grows with the streams' time.
 --
 -- grain: stream, gap_index, peer
--- column: stream    | Stream that paused.
--- column: gap_index | Its pause.
--- column: peer      | Stream to compare with.
--- column: silent_s  | How long the peer paused within the pause.
+-- needs: core.request_gaps
+-- column: stream    BIGINT | Stream that paused.
+-- column: gap_index BIGINT | Its pause.
+-- column: peer      BIGINT | Stream to compare with.
+-- column: silent_s  DOUBLE | How long the peer paused within the pause.
 -- check:  silent_s >= 0 | A length.
 with gaps as (
     select

@@ -4,8 +4,8 @@
 -- than it was computed, which makes a rebuild look shorter and its wait longer.
 --
 -- grain: prefill_tokens_per_s
--- column: prefill_tokens_per_s | Prompt tokens a second; NULL where no request tells.
--- column: method               | spans (first scheduling to first token) or clients (sending to first token).
+-- column: prefill_tokens_per_s DOUBLE  | Prompt tokens a second; NULL where no request tells.
+-- column: method               VARCHAR | spans (first scheduling to first token) or clients (sending to first token).
 with rates as (
     select
         quantile_cont(ratio(input_tokens, prefill_s), 0.9) filter (prefill_s > 0) as by_spans,

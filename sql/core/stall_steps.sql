@@ -6,14 +6,15 @@
 -- to a while after its end, for several of these edges, and the smallest deficit counts: one that does not last is only delay.
 --
 -- grain: stream, gap_index
--- column: stream       | Stream that paused.
--- column: gap_index    | Its pause.
--- column: peers        | Streams it was compared with.
--- column: silent_s     | Time within the pause in which every peer was silent too.
--- column: steps        | Steps from edge to edge: the upper quartile of what the peers received.
--- column: missed_steps | Steps it has fewer than that; NULL without peers.
--- column: step_s       | Time of a missed step.
--- column: away_s       | Time in which it did not run: missed steps times their time; NULL without peers.
+-- needs: core.request_gaps
+-- column: stream       BIGINT | Stream that paused.
+-- column: gap_index    BIGINT | Its pause.
+-- column: peers        BIGINT | Streams it was compared with.
+-- column: silent_s     DOUBLE | Time within the pause in which every peer was silent too.
+-- column: steps        BIGINT | Steps from edge to edge: the upper quartile of what the peers received.
+-- column: missed_steps BIGINT | Steps it has fewer than that; NULL without peers.
+-- column: step_s       DOUBLE | Time of a missed step.
+-- column: away_s       DOUBLE | Time in which it did not run: missed steps times their time; NULL without peers.
 -- check:  silent_s >= 0 | A length.
 with gaps as (
     select gaps.stream, gaps.gap_index, gaps.started_at, gaps.ended_at, gaps.duration_s, streams.witness_group, streams.last_at,

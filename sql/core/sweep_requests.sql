@@ -4,19 +4,21 @@
 -- the one, preemption in the other, and a reader feels the longer.
 --
 -- grain: request_key
--- column: request_key    | Request (core.requests).
--- column: source         | Result it is in.
--- column: run_index      | Result object within the file.
--- column: request_index  | Position in the result.
--- column: arrived_at     | When it came.
--- column: input_tokens   | Prompt tokens.
--- column: output_tokens  | Generated tokens.
--- column: latency_s      | Sending to last token; NULL where it failed.
--- column: ttft_s         | Time to first token.
--- column: longest_gap_s  | Longest time between two chunks; NULL where the result has no gaps.
--- column: longest_wait_s | The longer of the two.
--- column: queue_s        | Arrival to first scheduling; NULL without a span.
--- column: is_failed      | Whether it failed.
+-- needs: core.requests
+-- needs: core.sweep_runs
+-- column: request_key    VARCHAR     | Request (core.requests).
+-- column: source         VARCHAR     | Result it is in.
+-- column: run_index      BIGINT      | Result object within the file.
+-- column: request_index  BIGINT      | Position in the result.
+-- column: arrived_at     TIMESTAMPTZ | When it came.
+-- column: input_tokens   BIGINT      | Prompt tokens.
+-- column: output_tokens  BIGINT      | Generated tokens.
+-- column: latency_s      DOUBLE      | Sending to last token; NULL where it failed.
+-- column: ttft_s         DOUBLE      | Time to first token.
+-- column: longest_gap_s  DOUBLE      | Longest time between two chunks; NULL where the result has no gaps.
+-- column: longest_wait_s DOUBLE      | The longer of the two.
+-- column: queue_s        DOUBLE      | Arrival to first scheduling; NULL without a span.
+-- column: is_failed      BOOLEAN     | Whether it failed.
 with gaps as (
     select source, run_index, request_index, list_max(gaps_s) as longest_gap_s, latency_s
     from staging.client_requests

@@ -8,19 +8,20 @@
 -- level's count runs on to the next level's start, at most fifteen seconds.
 --
 -- grain: source, run_index
--- column: source       | Input the result was read from.
--- column: source_file  | Its file name alone.
--- column: run_index    | Result object within the file.
--- column: client       | Load generator.
--- column: sweep        | Name of the sweep it belongs to: of its stages' files, else of client and model; with its lengths, where several loads share that.
--- column: dimension    | concurrency or rate: what was raised.
--- column: level        | Its value: requests in flight at most, or requests per second offered.
--- column: window_start | First request sent; NULL where the result has no times.
--- column: window_end   | End of the result.
--- column: counted_until | Until when counters are taken for this level's.
--- column: duration_s   | Duration the client measured.
--- column: completed    | Requests completed.
--- column: failed       | Requests failed; NULL where not said.
+-- needs: staging.client_runs
+-- column: source        VARCHAR     | Input the result was read from.
+-- column: source_file   VARCHAR     | Its file name alone.
+-- column: run_index     BIGINT      | Result object within the file.
+-- column: client        VARCHAR     | Load generator.
+-- column: sweep         VARCHAR     | Name of the sweep it belongs to: of its stages' files, else of client and model; with its lengths, where several loads share that.
+-- column: dimension     VARCHAR     | concurrency or rate: what was raised.
+-- column: level         DOUBLE      | Its value: requests in flight at most, or requests per second offered.
+-- column: window_start  TIMESTAMPTZ | First request sent; NULL where the result has no times.
+-- column: window_end    TIMESTAMPTZ | End of the result.
+-- column: counted_until TIMESTAMPTZ | Until when counters are taken for this level's.
+-- column: duration_s    DOUBLE      | Duration the client measured.
+-- column: completed     BIGINT      | Requests completed.
+-- column: failed        BIGINT      | Requests failed; NULL where not said.
 -- check:  level > 0 | A level is an amount of load.
 with named as (
     select *, coalesce(nullif(regexp_extract(source, '^(.*?)[_/]*stage_[0-9]+_', 1), ''), concat_ws(' ', client, model)) as sweep,

@@ -4,12 +4,13 @@
 -- hierarchical cache, LMCache, Dynamo's block manager, or the lines LMCache, llama.cpp's prompt cache and TensorRT-LLM log.
 --
 -- grain: engine, method
--- column: engine          | Engine.
--- column: method          | tier_counter or tier_log.
--- column: rung            | 2 for a counter, 3 for a log.
--- column: restored_tokens | Tokens given back.
--- column: stored_tokens   | Tokens taken in; NULL where not said.
--- column: dropped_tokens  | Tokens lost for want of room in the tier; NULL where not said.
+-- needs: core.counter_intervals or staging.engine_events
+-- column: engine          VARCHAR | Engine.
+-- column: method          VARCHAR | tier_counter or tier_log.
+-- column: rung            INTEGER | 2 for a counter, 3 for a log.
+-- column: restored_tokens DOUBLE  | Tokens given back.
+-- column: stored_tokens   DOUBLE  | Tokens taken in; NULL where not said.
+-- column: dropped_tokens  DOUBLE  | Tokens lost for want of room in the tier; NULL where not said.
 -- check:  restored_tokens >= 0 | A count.
 with counters as (
     select

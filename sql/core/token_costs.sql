@@ -7,11 +7,12 @@
 -- prompt tokens from what else takes time, or not from nothing, there is no best guess.
 --
 -- grain: engine
--- column: engine       | Engine.
--- column: token_s_low  | Least seconds of its GPUs.
--- column: token_s_best | Expected; NULL where only a bound is known.
--- column: token_s_high | Most; NULL where no busy time is known.
--- column: told_by      | What they were told from, in words.
+-- needs: core.engines
+-- column: engine       VARCHAR | Engine.
+-- column: token_s_low  DOUBLE  | Least seconds of its GPUs.
+-- column: token_s_best DOUBLE  | Expected; NULL where only a bound is known.
+-- column: token_s_high DOUBLE  | Most; NULL where no busy time is known.
+-- column: told_by      VARCHAR | What they were told from, in words.
 -- check:  token_s_low <= token_s_best and token_s_best <= token_s_high | A range holds its best estimate.
 with lines as (
     select

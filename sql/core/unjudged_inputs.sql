@@ -4,15 +4,16 @@
 -- clients' results alone, a recorder that did not reach the engine, no time at all, and anything else that says nothing of load.
 --
 -- grain: reason
--- column: reason   | no_requests, outside_window, not_reached, no_time, clients_only or says_nothing.
--- column: sources  | Inputs it holds for.
--- column: names    | Their names, the first three.
--- column: lines    | Lines of them that were used.
--- column: requests | Requests of clients in them; what several results hold counts once.
--- column: failed   | Those of them that failed.
--- column: detail   | Of what was not reached: how often each address was asked in vain, and why the last time.
--- column: first_at | Earliest time in them; NULL where they have none.
--- column: last_at  | Latest time in them.
+-- needs: raw.sources
+-- column: reason   VARCHAR     | no_requests, outside_window, not_reached, no_time, clients_only or says_nothing.
+-- column: sources  BIGINT      | Inputs it holds for.
+-- column: names    VARCHAR     | Their names, the first three.
+-- column: lines    BIGINT      | Lines of them that were used.
+-- column: requests BIGINT      | Requests of clients in them; what several results hold counts once.
+-- column: failed   BIGINT      | Those of them that failed.
+-- column: detail   VARCHAR     | Of what was not reached: how often each address was asked in vain, and why the last time.
+-- column: first_at TIMESTAMPTZ | Earliest time in them; NULL where they have none.
+-- column: last_at  TIMESTAMPTZ | Latest time in them.
 -- check:  sources > 0 | A reason holds for something.
 with clients as (
     select

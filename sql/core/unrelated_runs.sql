@@ -4,14 +4,15 @@
 -- no engine is among them that all were sent to. Where an engine itself is among the inputs, or no two models are, there is nothing here.
 --
 -- grain: measured
--- column: measured   | What was measured: the model, or the name of the test's files where they say none.
--- column: client     | The load generators, as their results name them.
--- column: sources    | Results of it.
--- column: names      | The first of them.
--- column: requests   | Requests that completed; NULL where not said.
--- column: failed     | Requests that failed; NULL where not said.
--- column: tested_s   | Seconds of load, summed; NULL where not said.
--- column: started_at | When the first began; NULL where not said.
+-- needs: staging.client_runs
+-- column: measured   VARCHAR     | What was measured: the model, or the name of the test's files where they say none.
+-- column: client     VARCHAR     | The load generators, as their results name them.
+-- column: sources    BIGINT      | Results of it.
+-- column: names      VARCHAR     | The first of them.
+-- column: requests   BIGINT      | Requests that completed; NULL where not said.
+-- column: failed     BIGINT      | Requests that failed; NULL where not said.
+-- column: tested_s   DOUBLE      | Seconds of load, summed; NULL where not said.
+-- column: started_at TIMESTAMPTZ | When the first began; NULL where not said.
 -- check:  sources > 0 | There is something of each.
 with results as (
     select

@@ -1,20 +1,21 @@
 -- What each metrics page without a time says of its engine: its load at that instant, and what it had counted by then.
 --
 -- grain: engine, source, page
--- column: engine            | Engine.
--- column: source            | Input the page was read from.
--- column: page              | Its number within the input, from 1.
--- column: running           | Requests in the running batch; NULL where the page does not say.
--- column: waiting           | Requests waiting.
--- column: deferred          | Waiting ones that capacity alone would not admit; NULL where not exported.
--- column: kv_usage_ratio    | Share of the KV pool held by active requests; NULL where never measured: 0 although requests run.
--- column: started_at        | When the process started; NULL where the page does not say.
--- column: preemptions       | Requests preempted since then.
--- column: finished          | Requests finished since then.
--- column: prompt_tokens     | Prompt tokens since then.
--- column: generation_tokens | Tokens generated since then.
--- column: queued_s          | Seconds that requests waited before their first run, summed, since then.
--- column: queued_requests   | Requests that this is the sum of.
+-- needs: staging.untimed_samples
+-- column: engine            VARCHAR     | Engine.
+-- column: source            VARCHAR     | Input the page was read from.
+-- column: page              BIGINT      | Its number within the input, from 1.
+-- column: running           BIGINT      | Requests in the running batch; NULL where the page does not say.
+-- column: waiting           BIGINT      | Requests waiting.
+-- column: deferred          BIGINT      | Waiting ones that capacity alone would not admit; NULL where not exported.
+-- column: kv_usage_ratio    DOUBLE      | Share of the KV pool held by active requests; NULL where never measured: 0 although requests run.
+-- column: started_at        TIMESTAMPTZ | When the process started; NULL where the page does not say.
+-- column: preemptions       BIGINT      | Requests preempted since then.
+-- column: finished          BIGINT      | Requests finished since then.
+-- column: prompt_tokens     BIGINT      | Prompt tokens since then.
+-- column: generation_tokens BIGINT      | Tokens generated since then.
+-- column: queued_s          DOUBLE      | Seconds that requests waited before their first run, summed, since then.
+-- column: queued_requests   BIGINT      | Requests that this is the sum of.
 -- check:  running >= 0 and waiting >= 0 | Counts of requests.
 with meant as (
     select name, signal, kind, factor, preferred from signals() where kind in ('gauge', 'counter')

@@ -5,10 +5,11 @@
 -- have had more.
 --
 -- grain: engine
--- column: engine         | Engine.
--- column: preemptions    | Preemptions counted.
--- column: finished       | Requests finished meanwhile; NULL where a page does not say.
--- column: is_since_start | Whether they are counted since the start: the least that there were. Else they are all between the pages.
+-- needs: core.counts_at_an_instant or core.untimed_rises
+-- column: engine         VARCHAR | Engine.
+-- column: preemptions    BIGINT  | Preemptions counted.
+-- column: finished       BIGINT  | Requests finished meanwhile; NULL where a page does not say.
+-- column: is_since_start BOOLEAN | Whether they are counted since the start: the least that there were. Else they are all between the pages.
 -- check:  preemptions >= 0 | A count.
 with since_start as (
     select counted.engine, counted.preemptions::bigint as preemptions, counted.finished::bigint as finished

@@ -5,13 +5,14 @@
 -- differently far, and it is only told what the difference would be.
 --
 -- grain: engine
--- column: engine            | Engine.
--- column: pages             | Pages it has, two at least.
--- column: is_one_life       | Whether they are of one life of the engine; false where that cannot be told.
--- column: preemptions       | Preemptions between the page that counted least and the one that counted most; NULL where one does not say, or counters do not rise together.
--- column: finished          | Requests finished between them.
--- column: prompt_tokens     | Prompt tokens between them.
--- column: generation_tokens | Tokens generated between them.
+-- needs: core.untimed_pages
+-- column: engine            VARCHAR | Engine.
+-- column: pages             BIGINT  | Pages it has, two at least.
+-- column: is_one_life       BOOLEAN | Whether they are of one life of the engine; false where that cannot be told.
+-- column: preemptions       BIGINT  | Preemptions between the page that counted least and the one that counted most; NULL where one does not say, or counters do not rise together.
+-- column: finished          BIGINT  | Requests finished between them.
+-- column: prompt_tokens     BIGINT  | Prompt tokens between them.
+-- column: generation_tokens BIGINT  | Tokens generated between them.
 -- check:  pages > 1 | One page counts nothing.
 -- check:  preemptions >= 0 | A range.
 with beside as (

@@ -5,20 +5,21 @@
 -- shorter than a pause that is kept (core.request_gaps) are not seen either way.
 --
 -- grain: request_key
--- column: request_key        | Request.
--- column: engine             | Engine that served it.
--- column: request_id         | Request id as the server or the client has it.
--- column: source_file        | Input it is in.
--- column: request_index      | Position in the client's result; NULL without a client.
--- column: times_preempted    | Pauses caused by preemption; NULL by decode time, which is a sum.
--- column: first_preempted_at | Start of the first one; NULL by decode time.
--- column: last_preempted_at  | Start of the last one; NULL by decode time.
--- column: paused_s           | Time its answer stood still for it.
--- column: waited_s           | Of that, time to run again.
--- column: rebuild_s          | Of that, time to compute its context again, at the run's own prefill rate, nothing found in the cache.
--- column: tokens_before      | Output tokens before the first one; NULL by decode time.
--- column: context_tokens     | Prompt and output tokens it held at the last one; at its end by decode time.
--- column: method             | client_gaps or span_decode_time.
+-- needs: core.stall_causes or core.stall_decodes
+-- column: request_key        VARCHAR     | Request.
+-- column: engine             VARCHAR     | Engine that served it.
+-- column: request_id         VARCHAR     | Request id as the server or the client has it.
+-- column: source_file        VARCHAR     | Input it is in.
+-- column: request_index      BIGINT      | Position in the client's result; NULL without a client.
+-- column: times_preempted    BIGINT      | Pauses caused by preemption; NULL by decode time, which is a sum.
+-- column: first_preempted_at TIMESTAMPTZ | Start of the first one; NULL by decode time.
+-- column: last_preempted_at  TIMESTAMPTZ | Start of the last one; NULL by decode time.
+-- column: paused_s           DOUBLE      | Time its answer stood still for it.
+-- column: waited_s           DOUBLE      | Of that, time to run again.
+-- column: rebuild_s          DOUBLE      | Of that, time to compute its context again, at the run's own prefill rate, nothing found in the cache.
+-- column: tokens_before      BIGINT      | Output tokens before the first one; NULL by decode time.
+-- column: context_tokens     BIGINT      | Prompt and output tokens it held at the last one; at its end by decode time.
+-- column: method             VARCHAR     | client_gaps or span_decode_time.
 -- check:  paused_s >= 0 and waited_s >= 0 and rebuild_s >= 0 | Lengths.
 with by_gaps as (
     select

@@ -6,15 +6,15 @@
 -- itself (memory of the weights, memory free before) is nobody's change.
 --
 -- grain: day, run, engine, kind, name
--- column: day        | The day.
--- column: run        | Engine, by its name in the configuration.
--- column: engine     | Rank within it.
--- column: kind       | verdict, version, setting or workload.
--- column: name       | Which setting, or which figure.
--- column: before     | As it was.
--- column: after      | As it is.
--- column: before_day | The day it was last so; NULL for a figure, which is compared with weeks.
--- column: is_turn    | Whether the engine's verdict turned that day.
+-- column: day        DATE    | The day.
+-- column: run        VARCHAR | Engine, by its name in the configuration.
+-- column: engine     VARCHAR | Rank within it.
+-- column: kind       VARCHAR | verdict, version, setting or workload.
+-- column: name       VARCHAR | Which setting, or which figure.
+-- column: before     VARCHAR | As it was.
+-- column: after      VARCHAR | As it is.
+-- column: before_day DATE    | The day it was last so; NULL for a figure, which is compared with weeks.
+-- column: is_turn    BOOLEAN | Whether the engine's verdict turned that day.
 with settings_before as (
     select run, engine, key, arg_max(value_text, day) as before, max(day) as before_day
     from history.settings

@@ -4,48 +4,48 @@
 -- Recomputed and refilled tokens are two kinds of waste: each has its own columns, and only their GPU time and cost are added up.
 --
 -- grain: day, run, engine
--- column: day                     | The day.
--- column: run                     | Engine, by its name in the configuration.
--- column: engine                  | Rank within it.
--- column: engine_group            | Its group in the configuration.
--- column: model                   | Its label `model`; else the model it says it serves.
--- column: cluster                 | Its label `cluster`.
--- column: engine_kind             | vllm, sglang, ….
--- column: engine_version          | As printed.
--- column: verdict                 | The day's primary verdict.
--- column: severity                | Of that verdict, 0 to 100.
--- column: confidence              | Of that verdict, 0 to 1.
--- column: summary                 | Of that verdict, one sentence.
--- column: observed_hours          | Hours for which load samples speak.
--- column: pressure_hours          | Hours under pressure; NULL where nothing shows the load.
--- column: preemptions_low         | Least preemptions; NULL where no input tells.
--- column: preemptions_best        | Expected preemptions; NULL where no input tells.
--- column: preemptions_high        | Most preemptions; NULL where no input tells.
--- column: recomputed_tokens_low   | Least tokens processed again after preemption.
--- column: recomputed_tokens_best  | Expected; NULL where it cannot be told.
--- column: recomputed_tokens_high  | Most.
--- column: recompute_share_low     | Least share of all tokens computed.
--- column: recompute_share_best    | Expected share.
--- column: recompute_share_high    | Most.
--- column: refilled_tokens_low     | Least prompt tokens computed again after prefix eviction.
--- column: refilled_tokens_best    | Expected; NULL where it cannot be told.
--- column: refilled_tokens_high    | Most.
--- column: wasted_gpu_seconds_low  | Least GPU time for both kinds together, of those that are known.
--- column: wasted_gpu_seconds_best | Expected GPU time for both kinds together; NULL where of one only a bound is known.
--- column: wasted_gpu_seconds_high | Most GPU time for both kinds together; NULL where one of them has no bound.
--- column: wasted_cost_low         | The same in USD; NULL without a price.
--- column: wasted_cost_best        | The same in USD; NULL without a price.
--- column: wasted_cost_high        | The same in USD; NULL without a price.
--- column: queue_seconds           | Seconds with a non-empty queue, whatever for.
--- column: paused_requests         | Requests whose answer a preemption paused; NULL where no client or span tells, unless no preemption was counted.
--- column: paused_s                | Seconds of these pauses, summed.
--- column: prompt_tokens           | Prompt tokens computed.
--- column: generation_tokens       | Tokens generated.
--- column: mean_running            | Mean requests running.
--- column: max_waiting             | Most requests waiting, on average of a bucket.
--- column: max_kv_usage_ratio      | Highest share of the pool held.
--- column: ttft_p50_s              | Median, over the day's buckets, of the bucket's median time to first token.
--- column: itl_p99_s               | Median, over the day's buckets, of the bucket's 99th percentile of inter-token latency.
+-- column: day                     DATE    | The day.
+-- column: run                     VARCHAR | Engine, by its name in the configuration.
+-- column: engine                  VARCHAR | Rank within it.
+-- column: engine_group            VARCHAR | Its group in the configuration.
+-- column: model                   VARCHAR | Its label `model`; else the model it says it serves.
+-- column: cluster                 VARCHAR | Its label `cluster`.
+-- column: engine_kind             VARCHAR | vllm, sglang, ….
+-- column: engine_version          VARCHAR | As printed.
+-- column: verdict                 VARCHAR | The day's primary verdict.
+-- column: severity                DOUBLE  | Of that verdict, 0 to 100.
+-- column: confidence              DOUBLE  | Of that verdict, 0 to 1.
+-- column: summary                 VARCHAR | Of that verdict, one sentence.
+-- column: observed_hours          DOUBLE  | Hours for which load samples speak.
+-- column: pressure_hours          DOUBLE  | Hours under pressure; NULL where nothing shows the load.
+-- column: preemptions_low         DOUBLE  | Least preemptions; NULL where no input tells.
+-- column: preemptions_best        DOUBLE  | Expected preemptions; NULL where no input tells.
+-- column: preemptions_high        DOUBLE  | Most preemptions; NULL where no input tells.
+-- column: recomputed_tokens_low   DOUBLE  | Least tokens processed again after preemption.
+-- column: recomputed_tokens_best  DOUBLE  | Expected; NULL where it cannot be told.
+-- column: recomputed_tokens_high  DOUBLE  | Most.
+-- column: recompute_share_low     DOUBLE  | Least share of all tokens computed.
+-- column: recompute_share_best    DOUBLE  | Expected share.
+-- column: recompute_share_high    DOUBLE  | Most.
+-- column: refilled_tokens_low     DOUBLE  | Least prompt tokens computed again after prefix eviction.
+-- column: refilled_tokens_best    DOUBLE  | Expected; NULL where it cannot be told.
+-- column: refilled_tokens_high    DOUBLE  | Most.
+-- column: wasted_gpu_seconds_low  DOUBLE  | Least GPU time for both kinds together, of those that are known.
+-- column: wasted_gpu_seconds_best DOUBLE  | Expected GPU time for both kinds together; NULL where of one only a bound is known.
+-- column: wasted_gpu_seconds_high DOUBLE  | Most GPU time for both kinds together; NULL where one of them has no bound.
+-- column: wasted_cost_low         DOUBLE  | The same in USD; NULL without a price.
+-- column: wasted_cost_best        DOUBLE  | The same in USD; NULL without a price.
+-- column: wasted_cost_high        DOUBLE  | The same in USD; NULL without a price.
+-- column: queue_seconds           DOUBLE  | Seconds with a non-empty queue, whatever for.
+-- column: paused_requests         BIGINT  | Requests whose answer a preemption paused; NULL where no client or span tells, unless no preemption was counted.
+-- column: paused_s                DOUBLE  | Seconds of these pauses, summed.
+-- column: prompt_tokens           DOUBLE  | Prompt tokens computed.
+-- column: generation_tokens       DOUBLE  | Tokens generated.
+-- column: mean_running            DOUBLE  | Mean requests running.
+-- column: max_waiting             DOUBLE  | Most requests waiting, on average of a bucket.
+-- column: max_kv_usage_ratio      DOUBLE  | Highest share of the pool held.
+-- column: ttft_p50_s              DOUBLE  | Median, over the day's buckets, of the bucket's median time to first token.
+-- column: itl_p99_s               DOUBLE  | Median, over the day's buckets, of the bucket's 99th percentile of inter-token latency.
 -- check:  pressure_hours >= 0 and observed_hours >= 0 | Times.
 -- check:  wasted_gpu_seconds_low <= wasted_gpu_seconds_best | A range.
 with told as (

@@ -1,16 +1,16 @@
 -- The hundred worst episodes of a day: the windows in which a verdict held, hardest felt first.
 --
 -- grain: day, position
--- column: day          | The day.
--- column: position     | 1 is the worst.
--- column: run          | Engine, by its name in the configuration.
--- column: engine       | Rank within it.
--- column: verdict      | What happened.
--- column: window_start | When it began.
--- column: window_end   | When it was last seen.
--- column: severity     | 0 to 100.
--- column: confidence   | 0 to 1.
--- column: summary      | One sentence.
+-- column: day          DATE        | The day.
+-- column: position     BIGINT      | 1 is the worst.
+-- column: run          VARCHAR     | Engine, by its name in the configuration.
+-- column: engine       VARCHAR     | Rank within it.
+-- column: verdict      VARCHAR     | What happened.
+-- column: window_start TIMESTAMPTZ | When it began.
+-- column: window_end   TIMESTAMPTZ | When it was last seen.
+-- column: severity     DOUBLE      | 0 to 100.
+-- column: confidence   DOUBLE      | 0 to 1.
+-- column: summary      VARCHAR     | One sentence.
 -- check:  window_start <= window_end | Windows.
 select
     getvariable('day')::date as day,

@@ -1,11 +1,11 @@
 -- The settings each engine ran with on a day, so that a later day can tell what changed.
 --
 -- grain: day, run, engine, key
--- column: day        | The day.
--- column: run        | Engine, by its name in the configuration.
--- column: engine     | Rank within it.
--- column: key        | Setting, by its command-line name with underscores.
--- column: value_text | Its value as printed.
+-- column: day        DATE    | The day.
+-- column: run        VARCHAR | Engine, by its name in the configuration.
+-- column: engine     VARCHAR | Rank within it.
+-- column: key        VARCHAR | Setting, by its command-line name with underscores.
+-- column: value_text VARCHAR | Its value as printed.
 select
     getvariable('day')::date as day,
     run,

@@ -4,26 +4,26 @@
 -- known is in no sum; `engines_known` says how many are.
 --
 -- grain: day, dimension, member
--- column: day                     | The day.
--- column: dimension               | fleet, group, model or cluster.
--- column: member                  | Which; `all` for the fleet. What has no label is in none.
--- column: engines                 | Engines seen.
--- column: engines_under_pressure  | Of these, those whose verdict is one that costs somebody something (severity 20 and up).
--- column: engines_not_told        | Of these, those whose inputs do not show.
--- column: engines_known           | Of these, those whose GPU time of waste is known, or the most that it was.
--- column: engines_counted         | Of these, those whose preemptions are known.
--- column: pressure_hours          | Hours under pressure, summed.
--- column: observed_hours          | Hours observed, summed.
--- column: preemptions_best        | Expected preemptions, summed.
--- column: recomputed_tokens_low   | Least tokens processed again after preemption, summed.
--- column: recomputed_tokens_best  | Expected.
--- column: recomputed_tokens_high  | Most; NULL where one of them has no bound.
--- column: wasted_gpu_seconds_low  | Least GPU time wasted on recomputation and refill together, summed.
--- column: wasted_gpu_seconds_best | Expected; NULL where of one of them only a bound is known.
--- column: wasted_gpu_seconds_high | Most; NULL where one of them has no bound.
--- column: wasted_cost_best        | Expected cost of it in USD; NULL without a price, or where of one of them only a bound is known.
--- column: queue_seconds           | Seconds with a queue, summed.
--- column: generation_tokens       | Tokens generated.
+-- column: day                     DATE    | The day.
+-- column: dimension               VARCHAR | fleet, group, model or cluster.
+-- column: member                  VARCHAR | Which; `all` for the fleet. What has no label is in none.
+-- column: engines                 BIGINT  | Engines seen.
+-- column: engines_under_pressure  BIGINT  | Of these, those whose verdict is one that costs somebody something (severity 20 and up).
+-- column: engines_not_told        BIGINT  | Of these, those whose inputs do not show.
+-- column: engines_known           BIGINT  | Of these, those whose GPU time of waste is known, or the most that it was.
+-- column: engines_counted         BIGINT  | Of these, those whose preemptions are known.
+-- column: pressure_hours          DOUBLE  | Hours under pressure, summed.
+-- column: observed_hours          DOUBLE  | Hours observed, summed.
+-- column: preemptions_best        DOUBLE  | Expected preemptions, summed.
+-- column: recomputed_tokens_low   DOUBLE  | Least tokens processed again after preemption, summed.
+-- column: recomputed_tokens_best  DOUBLE  | Expected.
+-- column: recomputed_tokens_high  DOUBLE  | Most; NULL where one of them has no bound.
+-- column: wasted_gpu_seconds_low  DOUBLE  | Least GPU time wasted on recomputation and refill together, summed.
+-- column: wasted_gpu_seconds_best DOUBLE  | Expected; NULL where of one of them only a bound is known.
+-- column: wasted_gpu_seconds_high DOUBLE  | Most; NULL where one of them has no bound.
+-- column: wasted_cost_best        DOUBLE  | Expected cost of it in USD; NULL without a price, or where of one of them only a bound is known.
+-- column: queue_seconds           DOUBLE  | Seconds with a queue, summed.
+-- column: generation_tokens       DOUBLE  | Tokens generated.
 -- check:  engines_under_pressure + engines_not_told <= engines | Parts of a whole.
 with members as (
     select 'fleet' as dimension, 'all' as member, * from fleet.engine_days

@@ -4,17 +4,17 @@
 -- median, or a floor below which nobody cares, whichever is widest. It takes five days to know what is usual.
 --
 -- grain: day, run, engine, measure
--- column: day         | The day.
--- column: run         | Engine, by its name in the configuration.
--- column: engine      | Rank within it.
--- column: measure     | A column of fleet.engine_days; a day that does not have it has no row.
--- column: value       | The day's.
--- column: usual       | Median of the days before; NULL for fewer than five.
--- column: usual_low   | Least that is usual.
--- column: usual_high  | Most that is usual.
--- column: days_before | Days it was compared with.
--- column: is_unusual  | Whether it is outside; NULL where what is usual is not known.
--- column: is_workload | Whether it says what was asked of the engine, rather than how it did.
+-- column: day         DATE    | The day.
+-- column: run         VARCHAR | Engine, by its name in the configuration.
+-- column: engine      VARCHAR | Rank within it.
+-- column: measure     VARCHAR | A column of fleet.engine_days; a day that does not have it has no row.
+-- column: value       DOUBLE  | The day's.
+-- column: usual       DOUBLE  | Median of the days before; NULL for fewer than five.
+-- column: usual_low   DOUBLE  | Least that is usual.
+-- column: usual_high  DOUBLE  | Most that is usual.
+-- column: days_before BIGINT  | Days it was compared with.
+-- column: is_unusual  BOOLEAN | Whether it is outside; NULL where what is usual is not known.
+-- column: is_workload BOOLEAN | Whether it says what was asked of the engine, rather than how it did.
 -- check:  usual_low <= usual_high | A range.
 with measures as (
     from (values

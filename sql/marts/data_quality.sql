@@ -3,12 +3,13 @@
 -- severity says what it does to the answer: `info` nothing, `warning` bounds or widens it, `error` a part of the inputs is missing from it.
 --
 -- grain: run, source, flag
--- column: run      | The analyzed run.
--- column: source   | Input, or engine, it is about.
--- column: flag     | Short name of the condition.
--- column: severity | info, warning or error.
--- column: count    | How many lines, samples, requests or seconds it concerns.
--- column: detail   | One sentence with the numbers.
+-- needs: core.faults_of_clients or core.faults_of_engines or core.faults_of_inputs or core.faults_of_settings
+-- column: run      VARCHAR | The analyzed run.
+-- column: source   VARCHAR | Input, or engine, it is about.
+-- column: flag     VARCHAR | Short name of the condition.
+-- column: severity VARCHAR | info, warning or error.
+-- column: count    BIGINT  | How many lines, samples, requests or seconds it concerns.
+-- column: detail   VARCHAR | One sentence with the numbers.
 -- check:  severity in ('info', 'warning', 'error') | Three levels.
 select getvariable('run') as run, source, flag, severity, count, detail
 from (

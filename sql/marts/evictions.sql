@@ -4,14 +4,15 @@
 -- again is refilled_tokens. Blocks that preempted requests rebuilt are not among these (see waste), nor does a restart evict.
 --
 -- grain: run, engine, bucket_at
--- column: run             | The analyzed run.
--- column: engine          | Engine.
--- column: bucket_at       | Start of the bucket.
--- column: bucket_s        | Its length.
--- column: evicted_blocks  | Blocks reclaimed.
--- column: evicted_tokens  | Tokens in them.
--- column: unwanted_blocks | Of the evicted blocks, those that nobody stored again later in the recording: they cost nothing.
--- column: refilled_tokens | Tokens of blocks stored again for other prompts, loaded from an external tier or computed.
+-- needs: core.blocks_stored_again or staging.kv_events
+-- column: run             VARCHAR     | The analyzed run.
+-- column: engine          VARCHAR     | Engine.
+-- column: bucket_at       TIMESTAMPTZ | Start of the bucket.
+-- column: bucket_s        DOUBLE      | Its length.
+-- column: evicted_blocks  BIGINT      | Blocks reclaimed.
+-- column: evicted_tokens  BIGINT      | Tokens in them.
+-- column: unwanted_blocks BIGINT      | Of the evicted blocks, those that nobody stored again later in the recording: they cost nothing.
+-- column: refilled_tokens BIGINT      | Tokens of blocks stored again for other prompts, loaded from an external tier or computed.
 -- check:  evicted_blocks >= 0 and refilled_tokens >= 0 | Counts.
 -- check:  unwanted_blocks <= evicted_blocks | A part of the whole.
 with block_sizes as (

@@ -5,19 +5,20 @@
 -- Demand is what all requests in the house would hold if they all ran: (running + waiting) times what one holds on average.
 --
 -- grain: run, engine, option
--- column: run                | The analyzed run.
--- column: engine             | Engine.
--- column: option             | as_is, fp8_kv, blocks_+25%, blocks_+50%, replicas_2 or replicas_3.
--- column: replicas           | Engines that share the load.
--- column: pool_tokens        | Tokens one pool can hold.
--- column: held_tokens        | Tokens one running sequence holds on average.
--- column: fits_on_average    | Sequences, over all replicas, whose mean need equals the pools.
--- column: fits_95            | Most sequences, over all replicas, that need more than their pool less than 5 % of the time.
--- column: fits_99            | The same for 1 %.
--- column: demand_p50_tokens  | Median demand on one pool over the observed time.
--- column: demand_p99_tokens  | 99th percentile of it.
--- column: share_of_time_over | Share of the observed time in which demand exceeds the pool; NULL where load was not observed.
--- column: arithmetic         | How the numbers come about.
+-- needs: core.pool_demand
+-- column: run                VARCHAR | The analyzed run.
+-- column: engine             VARCHAR | Engine.
+-- column: option             VARCHAR | as_is, fp8_kv, blocks_+25%, blocks_+50%, replicas_2 or replicas_3.
+-- column: replicas           INTEGER | Engines that share the load.
+-- column: pool_tokens        BIGINT  | Tokens one pool can hold.
+-- column: held_tokens        DOUBLE  | Tokens one running sequence holds on average.
+-- column: fits_on_average    DOUBLE  | Sequences, over all replicas, whose mean need equals the pools.
+-- column: fits_95            BIGINT  | Most sequences, over all replicas, that need more than their pool less than 5 % of the time.
+-- column: fits_99            BIGINT  | The same for 1 %.
+-- column: demand_p50_tokens  DOUBLE  | Median demand on one pool over the observed time.
+-- column: demand_p99_tokens  DOUBLE  | 99th percentile of it.
+-- column: share_of_time_over DOUBLE  | Share of the observed time in which demand exceeds the pool; NULL where load was not observed.
+-- column: arithmetic         VARCHAR | How the numbers come about.
 -- check:  fits_99 <= fits_95 | The stricter bound is the lower one.
 -- check:  share_of_time_over between 0 and 1 | A share.
 with demands as (

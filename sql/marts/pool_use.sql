@@ -6,13 +6,14 @@
 -- block for each running request at most.
 --
 -- grain: run, engine, bucket_at
--- column: run            | The analyzed run.
--- column: engine         | Engine.
--- column: bucket_at      | Start of the bucket, as in `timeline`.
--- column: bucket_s       | Its length.
--- column: active_ratio   | Mean share of the pool held by active requests.
--- column: reusable_ratio | Mean share kept for reuse, held by nobody; NULL where no input tells it from free.
--- column: free_ratio     | Mean share that holds nothing of use; NULL where no input tells it from reusable.
+-- needs: core.buckets
+-- column: run            VARCHAR     | The analyzed run.
+-- column: engine         VARCHAR     | Engine.
+-- column: bucket_at      TIMESTAMPTZ | Start of the bucket, as in `timeline`.
+-- column: bucket_s       DOUBLE      | Its length.
+-- column: active_ratio   DOUBLE      | Mean share of the pool held by active requests.
+-- column: reusable_ratio DOUBLE      | Mean share kept for reuse, held by nobody; NULL where no input tells it from free.
+-- column: free_ratio     DOUBLE      | Mean share that holds nothing of use; NULL where no input tells it from reusable.
 -- check:  active_ratio between 0 and 1.005 | A share of the pool.
 -- check:  reusable_ratio is null or reusable_ratio between 0 and 1 | A share of the pool.
 with followed as (

@@ -7,13 +7,14 @@
 -- Where no engine was seen, a client's table of levels may have what was counted at each: that is of the only engine there is.
 --
 -- grain: run, engine
--- column: run        | The analyzed run.
--- column: engine     | Engine.
--- column: count_low  | Least preemptions; NULL where no input tells.
--- column: count_best | Expected preemptions; NULL where no input tells.
--- column: count_high | Most preemptions; NULL where no input tells.
--- column: method     | What told it, as a key.
--- column: told_by    | The same in words.
+-- needs: core.client_sums or core.engines
+-- column: run        VARCHAR | The analyzed run.
+-- column: engine     VARCHAR | Engine.
+-- column: count_low  DOUBLE  | Least preemptions; NULL where no input tells.
+-- column: count_best DOUBLE  | Expected preemptions; NULL where no input tells.
+-- column: count_high DOUBLE  | Most preemptions; NULL where no input tells.
+-- column: method     VARCHAR | What told it, as a key.
+-- column: told_by    VARCHAR | The same in words.
 -- check:  count_low <= count_best and count_best <= count_high | A range holds its best estimate.
 with counted as (
     select engine, sum(preemptions)::double as preemptions, any_value(method) as method, '' as of_pages, false as ends_early

@@ -6,19 +6,22 @@
 -- for every run.
 --
 -- grain: run, engine, verdict, dimension, from_tokens
--- column: run                | The analyzed run.
--- column: engine             | Engine.
--- column: verdict            | Pressure whose windows are meant: preemption, queueing, ….
--- column: dimension          | prompt or output: the length that is classed.
--- column: from_tokens        | Shortest length of the class.
--- column: to_tokens          | Shortest length of the class above.
--- column: requests           | Requests of the class that held KV in the windows.
--- column: request_share      | Their share of all that did.
--- column: pool_token_seconds | Tokens times seconds they held in the windows.
--- column: pool_share         | Their share of all held.
--- column: prompt_share       | Share of what they held that was prompt.
--- column: calm_requests      | Requests of the class that held KV outside of any pressure.
--- column: calm_pool_share    | Their share of what was held then; NULL where there was no calm.
+-- needs: core.requests
+-- needs: core.spells
+-- needs: core.engines
+-- column: run                VARCHAR | The analyzed run.
+-- column: engine             VARCHAR | Engine.
+-- column: verdict            VARCHAR | Pressure whose windows are meant: preemption, queueing, ….
+-- column: dimension          VARCHAR | prompt or output: the length that is classed.
+-- column: from_tokens        BIGINT  | Shortest length of the class.
+-- column: to_tokens          BIGINT  | Shortest length of the class above.
+-- column: requests           BIGINT  | Requests of the class that held KV in the windows.
+-- column: request_share      DOUBLE  | Their share of all that did.
+-- column: pool_token_seconds DOUBLE  | Tokens times seconds they held in the windows.
+-- column: pool_share         DOUBLE  | Their share of all held.
+-- column: prompt_share       DOUBLE  | Share of what they held that was prompt.
+-- column: calm_requests      BIGINT  | Requests of the class that held KV outside of any pressure.
+-- column: calm_pool_share    DOUBLE  | Their share of what was held then; NULL where there was no calm.
 -- check:  pool_share between 0 and 1 | A share.
 -- check:  pool_token_seconds >= 0 | Amounts.
 with requests as (

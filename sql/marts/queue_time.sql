@@ -6,11 +6,12 @@
 -- are of the requests that records tell of, their cause unknown.
 --
 -- grain: run, engine, cause
--- column: run             | The analyzed run.
--- column: engine          | Engine.
--- column: cause           | max_num_seqs, kv_capacity, token_budget, deferred or unknown.
--- column: seconds         | Wall seconds with a non-empty queue for that cause, preempted requests that wait again included; NULL where one sample alone shows it.
--- column: request_seconds | Seconds waited before the first run, summed over requests.
+-- needs: core.queue_states or staging.spans
+-- column: run             VARCHAR | The analyzed run.
+-- column: engine          VARCHAR | Engine.
+-- column: cause           VARCHAR | max_num_seqs, kv_capacity, token_budget, deferred or unknown.
+-- column: seconds         DOUBLE  | Wall seconds with a non-empty queue for that cause, preempted requests that wait again included; NULL where one sample alone shows it.
+-- column: request_seconds DOUBLE  | Seconds waited before the first run, summed over requests.
 -- check:  seconds >= 0 | Durations.
 with recorded as (
     select engine, arrived_at as wait_start, plus_seconds(arrived_at, queue_s) as wait_end, queue_s

@@ -1,11 +1,11 @@
 -- The analyzed run as a whole.
 --
 -- grain: run
--- column: run           | Its name.
--- column: started_at    | Earliest observation on any engine or client.
--- column: ended_at      | Latest one, with the time its sample stands for.
--- column: sources       | Inputs that were recognised.
--- column: clock_error_s | Largest remaining error among the clocks that were joined; NULL where one is not known.
+-- column: run           VARCHAR     | Its name.
+-- column: started_at    TIMESTAMPTZ | Earliest observation on any engine or client.
+-- column: ended_at      TIMESTAMPTZ | Latest one, with the time its sample stands for.
+-- column: sources       BIGINT      | Inputs that were recognised.
+-- column: clock_error_s DOUBLE      | Largest remaining error among the clocks that were joined; NULL where one is not known.
 with bounds as (
     select first_seen_at as seen_at from core.engines
     union all

@@ -4,41 +4,42 @@
 --
 -- step:  verdicts
 -- grain: engine, verdict, window_start
--- column: engine             | Engine.
--- column: verdict            | The verdict the spell's signs are of.
--- column: window_start       | First sign.
--- column: window_end         | Last sign.
--- column: peak_at            | Start of its strongest sign.
--- column: seconds            | Seconds in which a sign held.
--- column: signs              | Signs in it.
--- column: weight             | Sum of the signs' weights.
--- column: peak_weight        | Weight of the strongest.
--- column: weight_seconds     | Weight times length, summed.
--- column: samples            | Samples of load in it.
--- column: mean_running       | Mean requests running.
--- column: max_running        | Most requests running.
--- column: mean_waiting       | Mean requests waiting.
--- column: max_waiting        | Most requests waiting.
--- column: max_kv_usage_ratio | Highest share of the pool held.
--- column: mean_kv_usage_ratio | Mean share of the pool held.
--- column: preemptions        | Preemptions counted.
--- column: first_tokens       | Requests that got their first token.
--- column: queued_s           | Waits before the first run, summed over requests that ended in the spell; by records of requests, that first ran in it.
--- column: queued_requests    | Requests in that sum.
--- column: is_wait_recorded   | Whether records of requests tell it, for want of histograms.
--- column: e2e_s              | Whole latencies of these requests, summed.
--- column: prompt_tokens      | Prompt tokens computed.
--- column: generation_tokens  | Tokens generated.
--- column: decode_s           | Inter-token time, summed.
--- column: lost_s             | Inter-token time above the median of slow gaps.
--- column: queried_tokens     | Prompt tokens looked up in the prefix cache.
--- column: hit_tokens         | Of these, found.
--- column: restored_tokens    | Of these, come back from a tier that this engine's pool had lost them to.
--- column: missed_tokens      | Tokens that would have been found at the best earlier ratio.
--- column: best_hit_ratio     | That ratio.
--- column: paused_s           | Seconds client streams were paused by preemption, summed.
--- column: paused_requests    | Client requests so paused.
--- column: longest_pause_s    | Longest such pause.
+-- needs: core.spells
+-- column: engine              VARCHAR     | Engine.
+-- column: verdict             VARCHAR     | The verdict the spell's signs are of.
+-- column: window_start        TIMESTAMPTZ | First sign.
+-- column: window_end          TIMESTAMPTZ | Last sign.
+-- column: peak_at             TIMESTAMPTZ | Start of its strongest sign.
+-- column: seconds             DOUBLE      | Seconds in which a sign held.
+-- column: signs               BIGINT      | Signs in it.
+-- column: weight              DOUBLE      | Sum of the signs' weights.
+-- column: peak_weight         DOUBLE      | Weight of the strongest.
+-- column: weight_seconds      DOUBLE      | Weight times length, summed.
+-- column: samples             BIGINT      | Samples of load in it.
+-- column: mean_running        DOUBLE      | Mean requests running.
+-- column: max_running         BIGINT      | Most requests running.
+-- column: mean_waiting        DOUBLE      | Mean requests waiting.
+-- column: max_waiting         BIGINT      | Most requests waiting.
+-- column: max_kv_usage_ratio  DOUBLE      | Highest share of the pool held.
+-- column: mean_kv_usage_ratio DOUBLE      | Mean share of the pool held.
+-- column: preemptions         DOUBLE      | Preemptions counted.
+-- column: first_tokens        DOUBLE      | Requests that got their first token.
+-- column: queued_s            DOUBLE      | Waits before the first run, summed over requests that ended in the spell; by records of requests, that first ran in it.
+-- column: queued_requests     DOUBLE      | Requests in that sum.
+-- column: is_wait_recorded    BOOLEAN     | Whether records of requests tell it, for want of histograms.
+-- column: e2e_s               DOUBLE      | Whole latencies of these requests, summed.
+-- column: prompt_tokens       DOUBLE      | Prompt tokens computed.
+-- column: generation_tokens   DOUBLE      | Tokens generated.
+-- column: decode_s            DOUBLE      | Inter-token time, summed.
+-- column: lost_s              DOUBLE      | Inter-token time above the median of slow gaps.
+-- column: queried_tokens      DOUBLE      | Prompt tokens looked up in the prefix cache.
+-- column: hit_tokens          DOUBLE      | Of these, found.
+-- column: restored_tokens     DOUBLE      | Of these, come back from a tier that this engine's pool had lost them to.
+-- column: missed_tokens       DOUBLE      | Tokens that would have been found at the best earlier ratio.
+-- column: best_hit_ratio      DOUBLE      | That ratio.
+-- column: paused_s            DOUBLE      | Seconds client streams were paused by preemption, summed.
+-- column: paused_requests     BIGINT      | Client requests so paused.
+-- column: longest_pause_s     DOUBLE      | Longest such pause.
 with hours as (
     select distinct engine, hour_of(sampled_at) as hour from core.engine_states
 ),

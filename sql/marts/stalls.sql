@@ -1,21 +1,22 @@
 -- Whose answers paused, when, for how long, and why.
 --
 -- grain: request_id, source_file, run_index, request_index, started_at
--- column: run           | Run.
--- column: engine        | Engine that served it.
--- column: request_id    | Request id as the server or the client has it; NULL where neither does.
--- column: source_file   | Client result it is in, as named, without .gz.
--- column: request_index | Position in that result, from 0.
--- column: run_index     | Result object within the file, from 0.
--- column: started_at    | When the last chunk before it was read.
--- column: duration_s    | Length.
--- column: cause         | preemption, prefill_interference, engine_pause or unknown.
--- column: tokens_before | Output tokens received before it.
--- column: victim_context_tokens | Tokens the request held then: its prompt and what it had generated.
--- column: waited_s      | Of a preemption: time to run again; NULL for other causes.
--- column: rebuild_s     | Of a preemption: time to compute its context again, at the run's own prefill rate, nothing found in the cache.
--- column: delayed_s     | The rest of the pause: what every other stream waited too.
--- column: peers         | Other streams it was compared with.
+-- needs: core.stall_causes
+-- column: run                   VARCHAR     | Run.
+-- column: engine                VARCHAR     | Engine that served it.
+-- column: request_id            VARCHAR     | Request id as the server or the client has it; NULL where neither does.
+-- column: source_file           VARCHAR     | Client result it is in, as named, without .gz.
+-- column: request_index         BIGINT      | Position in that result, from 0.
+-- column: run_index             BIGINT      | Result object within the file, from 0.
+-- column: started_at            TIMESTAMPTZ | When the last chunk before it was read.
+-- column: duration_s            DOUBLE      | Length.
+-- column: cause                 VARCHAR     | preemption, prefill_interference, engine_pause or unknown.
+-- column: tokens_before         BIGINT      | Output tokens received before it.
+-- column: victim_context_tokens BIGINT      | Tokens the request held then: its prompt and what it had generated.
+-- column: waited_s              DOUBLE      | Of a preemption: time to run again; NULL for other causes.
+-- column: rebuild_s             DOUBLE      | Of a preemption: time to compute its context again, at the run's own prefill rate, nothing found in the cache.
+-- column: delayed_s             DOUBLE      | The rest of the pause: what every other stream waited too.
+-- column: peers                 BIGINT      | Other streams it was compared with.
 -- check:  duration_s > 0 | A length.
 -- check:  cause in ('preemption', 'prefill_interference', 'engine_pause', 'unknown') | The four words.
 select

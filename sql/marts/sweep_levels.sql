@@ -7,43 +7,44 @@
 -- longer than that.
 --
 -- grain: run, source, run_index
--- column: run                    | The analyzed run.
--- column: sweep                  | Name of the sweep.
--- column: dimension              | concurrency or rate: what was raised.
--- column: level                  | Requests in flight at most, or requests per second offered.
--- column: source                 | Result it is from.
--- column: run_index              | Result object within the file.
--- column: window_start           | First request sent; NULL where the result has no times.
--- column: window_end             | End of the result.
--- column: duration_s             | Its length, as the client measured it.
--- column: requests               | Requests completed.
--- column: failed                 | Requests failed.
--- column: in_flight              | Requests in flight on average, from their latencies; NULL without them.
--- column: kv_usage_mean          | Mean share of the KV pool held by active requests, over time and engines; NULL where never exported.
--- column: kv_usage_max           | Its highest sample; NULL where never exported.
--- column: running                | Requests running on average, all engines together.
--- column: waiting                | Requests waiting on average, all engines together.
--- column: preemptions_low        | Preemptions that can only be this level's; NULL where nothing counts them.
--- column: preemptions            | Preemptions, an interval that spans two levels shared out by time.
--- column: preemptions_high       | Preemptions that may be this level's.
--- column: recomputed_tokens      | Tokens processed again after preemption, best estimate.
--- column: recomputed_share       | Their share of all tokens processed.
--- column: queue_p50_s            | Median wait before the first run; NULL without spans.
--- column: queue_p99_s            | 99th percentile of it.
--- column: ttft_p50_s             | Median time to first token.
--- column: ttft_p99_s             | 99th percentile of it.
--- column: itl_p50_s              | Median time between chunks.
--- column: itl_p99_s              | 99th percentile of it.
--- column: longest_gap_s          | Longest time between two chunks of one answer.
--- column: tail_s                 | Longest wait of a request (first token or a later pause): 95th percentile over requests, 99th from sums.
--- column: useful_tokens_per_s    | Generated tokens of completed requests per second.
--- column: total_tokens_per_s     | Tokens processed per second: prompts that were in no cache, output, and what was repeated.
--- column: target_ttft_s          | Target: time to first token.
--- column: target_gap_s           | Target: longest pause after it.
--- column: goodput_per_s          | Requests per second that met the target (of sums: the client's own target).
--- column: met_target_share       | Share of all requests that met it; NULL from sums.
--- column: sent_share             | Share of the offered rate that the client did send; NULL where not told.
--- column: method                 | requests or sums: what the latencies are of.
+-- needs: core.sweep_runs
+-- column: run                 VARCHAR     | The analyzed run.
+-- column: sweep               VARCHAR     | Name of the sweep.
+-- column: dimension           VARCHAR     | concurrency or rate: what was raised.
+-- column: level               DOUBLE      | Requests in flight at most, or requests per second offered.
+-- column: source              VARCHAR     | Result it is from.
+-- column: run_index           BIGINT      | Result object within the file.
+-- column: window_start        TIMESTAMPTZ | First request sent; NULL where the result has no times.
+-- column: window_end          TIMESTAMPTZ | End of the result.
+-- column: duration_s          DOUBLE      | Its length, as the client measured it.
+-- column: requests            BIGINT      | Requests completed.
+-- column: failed              BIGINT      | Requests failed.
+-- column: in_flight           DOUBLE      | Requests in flight on average, from their latencies; NULL without them.
+-- column: kv_usage_mean       DOUBLE      | Mean share of the KV pool held by active requests, over time and engines; NULL where never exported.
+-- column: kv_usage_max        DOUBLE      | Its highest sample; NULL where never exported.
+-- column: running             DOUBLE      | Requests running on average, all engines together.
+-- column: waiting             DOUBLE      | Requests waiting on average, all engines together.
+-- column: preemptions_low     DOUBLE      | Preemptions that can only be this level's; NULL where nothing counts them.
+-- column: preemptions         DOUBLE      | Preemptions, an interval that spans two levels shared out by time.
+-- column: preemptions_high    DOUBLE      | Preemptions that may be this level's.
+-- column: recomputed_tokens   DOUBLE      | Tokens processed again after preemption, best estimate.
+-- column: recomputed_share    DOUBLE      | Their share of all tokens processed.
+-- column: queue_p50_s         DOUBLE      | Median wait before the first run; NULL without spans.
+-- column: queue_p99_s         DOUBLE      | 99th percentile of it.
+-- column: ttft_p50_s          DOUBLE      | Median time to first token.
+-- column: ttft_p99_s          DOUBLE      | 99th percentile of it.
+-- column: itl_p50_s           DOUBLE      | Median time between chunks.
+-- column: itl_p99_s           DOUBLE      | 99th percentile of it.
+-- column: longest_gap_s       DOUBLE      | Longest time between two chunks of one answer.
+-- column: tail_s              DOUBLE      | Longest wait of a request (first token or a later pause): 95th percentile over requests, 99th from sums.
+-- column: useful_tokens_per_s DOUBLE      | Generated tokens of completed requests per second.
+-- column: total_tokens_per_s  DOUBLE      | Tokens processed per second: prompts that were in no cache, output, and what was repeated.
+-- column: target_ttft_s       DOUBLE      | Target: time to first token.
+-- column: target_gap_s        DOUBLE      | Target: longest pause after it.
+-- column: goodput_per_s       DOUBLE      | Requests per second that met the target (of sums: the client's own target).
+-- column: met_target_share    DOUBLE      | Share of all requests that met it; NULL from sums.
+-- column: sent_share          DOUBLE      | Share of the offered rate that the client did send; NULL where not told.
+-- column: method              VARCHAR     | requests or sums: what the latencies are of.
 -- check:  preemptions_low <= preemptions and preemptions <= preemptions_high | A range holds its best estimate.
 -- check:  kv_usage_max between 0 and 1.005 | A share of the pool.
 -- check:  recomputed_share between 0 and 1 | A share.

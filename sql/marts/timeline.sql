@@ -4,27 +4,28 @@
 -- estimate is shared out over the buckets by the preemptions in each.
 --
 -- grain: run, engine, bucket_at
--- column: run                     | The analyzed run.
--- column: engine                  | Engine.
--- column: bucket_at               | Start of the bucket.
--- column: bucket_s                | Its length, the same for the whole run.
--- column: running                 | Mean requests running.
--- column: waiting                 | Mean requests waiting, preempted and deferred ones among them.
--- column: deferred                | Mean requests deferred.
--- column: kv_usage_ratio          | Highest share of the KV pool held by active requests.
--- column: preemptions             | Preemptions counted; fractional where a scrape interval spans buckets.
--- column: prompt_tokens_per_s     | Prompt tokens computed (cached ones left out where the version tells them apart).
--- column: generation_tokens_per_s | Tokens generated.
--- column: recomputed_tokens_per_s | Tokens processed again after preemption, best estimate.
--- column: prefix_hit_ratio        | Share of looked-up prompt tokens found in the prefix cache, from counters; else as the log printed.
--- column: ttft_p50_s              | Median time to first token.
--- column: ttft_p99_s              | 99th percentile of it.
--- column: itl_p50_s               | Median inter-token latency.
--- column: itl_p99_s               | 99th percentile of it.
--- column: queue_p50_s             | Median wait before the first run.
--- column: queue_p99_s             | 99th percentile of it.
--- column: gpu_util_ratio          | GPU utilization, where recorded.
--- column: useful_token_ratio      | Share of the tokens processed that were not repeated work.
+-- needs: core.bucket_states
+-- column: run                     VARCHAR     | The analyzed run.
+-- column: engine                  VARCHAR     | Engine.
+-- column: bucket_at               TIMESTAMPTZ | Start of the bucket.
+-- column: bucket_s                DOUBLE      | Its length, the same for the whole run.
+-- column: running                 DOUBLE      | Mean requests running.
+-- column: waiting                 DOUBLE      | Mean requests waiting, preempted and deferred ones among them.
+-- column: deferred                DOUBLE      | Mean requests deferred.
+-- column: kv_usage_ratio          DOUBLE      | Highest share of the KV pool held by active requests.
+-- column: preemptions             DOUBLE      | Preemptions counted; fractional where a scrape interval spans buckets.
+-- column: prompt_tokens_per_s     DOUBLE      | Prompt tokens computed (cached ones left out where the version tells them apart).
+-- column: generation_tokens_per_s DOUBLE      | Tokens generated.
+-- column: recomputed_tokens_per_s DOUBLE      | Tokens processed again after preemption, best estimate.
+-- column: prefix_hit_ratio        DOUBLE      | Share of looked-up prompt tokens found in the prefix cache, from counters; else as the log printed.
+-- column: ttft_p50_s              DOUBLE      | Median time to first token.
+-- column: ttft_p99_s              DOUBLE      | 99th percentile of it.
+-- column: itl_p50_s               DOUBLE      | Median inter-token latency.
+-- column: itl_p99_s               DOUBLE      | 99th percentile of it.
+-- column: queue_p50_s             DOUBLE      | Median wait before the first run.
+-- column: queue_p99_s             DOUBLE      | 99th percentile of it.
+-- column: gpu_util_ratio          DOUBLE      | GPU utilization, where recorded.
+-- column: useful_token_ratio      DOUBLE      | Share of the tokens processed that were not repeated work.
 -- check:  kv_usage_ratio between 0 and 1.005 | A share of the pool.
 -- check:  preemptions >= 0 | Counts.
 -- check:  useful_token_ratio between 0 and 1 | A share.

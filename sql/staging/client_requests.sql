@@ -1,21 +1,22 @@
 -- Requests as the client saw them, on absolute time. A request is of the window in which it ended.
 --
 -- grain: source, run_index, request_index
--- column: source         | Input it was read from.
--- column: source_file    | Its file name alone.
--- column: run_index      | Result object within the file.
--- column: request_index  | Position in the result, from 0.
--- column: request_id     | Id the client wrote; NULL where it writes none.
--- column: sent_at        | When the client sent it; NULL where the result has no times.
--- column: clock_error_s  | Remaining error of sent_at.
--- column: client_queue_s | Wait inside the client before sending.
--- column: input_tokens   | Prompt tokens.
--- column: output_tokens  | Generated tokens.
--- column: ttft_s         | Time to first token.
--- column: latency_s      | Sending to last token.
--- column: gaps_s         | Times between received chunks, in order.
--- column: gap_kind       | chunk, token or smoothed_token.
--- column: is_failed      | Whether the request failed.
+-- needs: raw.bench_requests
+-- column: source         VARCHAR     | Input it was read from.
+-- column: source_file    VARCHAR     | Its file name alone.
+-- column: run_index      BIGINT      | Result object within the file.
+-- column: request_index  BIGINT      | Position in the result, from 0.
+-- column: request_id     VARCHAR     | Id the client wrote; NULL where it writes none.
+-- column: sent_at        TIMESTAMPTZ | When the client sent it; NULL where the result has no times.
+-- column: clock_error_s  DOUBLE      | Remaining error of sent_at.
+-- column: client_queue_s DOUBLE      | Wait inside the client before sending.
+-- column: input_tokens   BIGINT      | Prompt tokens.
+-- column: output_tokens  BIGINT      | Generated tokens.
+-- column: ttft_s         DOUBLE      | Time to first token.
+-- column: latency_s      DOUBLE      | Sending to last token.
+-- column: gaps_s         DOUBLE[]    | Times between received chunks, in order.
+-- column: gap_kind       VARCHAR     | chunk, token or smoothed_token.
+-- column: is_failed      BOOLEAN     | Whether the request failed.
 select
     requests.source,
     parse_filename(requests.source) as source_file,

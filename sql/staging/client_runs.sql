@@ -1,24 +1,25 @@
 -- Benchmark results, one row per result object, on absolute time; those that meet the window asked for, where one is.
 --
 -- grain: source, run_index
--- column: source              | Input it was read from.
--- column: source_file         | Its file name alone.
--- column: run_index           | Result object within the file, from 0.
--- column: client              | Load generator.
--- column: model               | Model name the client asked for.
--- column: started_at          | First request sent; NULL where the result has no times and its date says too little.
--- column: ended_at            | started_at + duration.
--- column: duration_s          | Duration the client measured.
--- column: completed           | Requests completed.
--- column: failed              | Requests failed; NULL where not said.
--- column: num_prompts         | Requests asked for.
--- column: request_rate        | Offered rate; NULL where unlimited.
--- column: max_concurrency     | Client-side limit of requests in flight; NULL where unlimited.
--- column: has_details         | Whether there is one entry per request.
--- column: total_input_tokens  | Prompt tokens.
--- column: total_output_tokens | Generated tokens.
--- column: aggregates          | The client's own summary numbers, as JSON.
--- column: clock_error_s       | Remaining error of its times.
+-- needs: raw.bench_runs
+-- column: source              VARCHAR     | Input it was read from.
+-- column: source_file         VARCHAR     | Its file name alone.
+-- column: run_index           BIGINT      | Result object within the file, from 0.
+-- column: client              VARCHAR     | Load generator.
+-- column: model               VARCHAR     | Model name the client asked for.
+-- column: started_at          TIMESTAMPTZ | First request sent; NULL where the result has no times and its date says too little.
+-- column: ended_at            TIMESTAMPTZ | started_at + duration.
+-- column: duration_s          DOUBLE      | Duration the client measured.
+-- column: completed           BIGINT      | Requests completed.
+-- column: failed              BIGINT      | Requests failed; NULL where not said.
+-- column: num_prompts         BIGINT      | Requests asked for.
+-- column: request_rate        DOUBLE      | Offered rate; NULL where unlimited.
+-- column: max_concurrency     BIGINT      | Client-side limit of requests in flight; NULL where unlimited.
+-- column: has_details         BOOLEAN     | Whether there is one entry per request.
+-- column: total_input_tokens  BIGINT      | Prompt tokens.
+-- column: total_output_tokens BIGINT      | Generated tokens.
+-- column: aggregates          VARCHAR     | The client's own summary numbers, as JSON.
+-- column: clock_error_s       DOUBLE      | Remaining error of its times.
 with first_sent as (
     select source, run_index, min(start_mono_s) as first_mono_s, min(start_at) as first_at
     from raw.bench_requests

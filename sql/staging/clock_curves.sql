@@ -5,12 +5,13 @@
 -- and by a client's results (those are read there, request by request).
 --
 -- grain: source, name, utc_at, local_at
--- column: source   | Input it was read from.
--- column: name     | running, waiting, kv_usage_ratio, finished, first_tokens or prompt_tokens; the last three are cumulative.
--- column: utc_at   | Absolute time of the sample; NULL where it has a stamp without a zone.
--- column: local_at | That stamp.
--- column: value    | The quantity over all engines of the source.
--- column: is_log   | Whether statistics lines say it.
+-- needs: raw.engine_samples or raw.metric_samples
+-- column: source   VARCHAR     | Input it was read from.
+-- column: name     VARCHAR     | running, waiting, kv_usage_ratio, finished, first_tokens or prompt_tokens; the last three are cumulative.
+-- column: utc_at   TIMESTAMPTZ | Absolute time of the sample; NULL where it has a stamp without a zone.
+-- column: local_at TIMESTAMP   | That stamp.
+-- column: value    DOUBLE      | The quantity over all engines of the source.
+-- column: is_log   BOOLEAN     | Whether statistics lines say it.
 with curves as (
     select
         metric,

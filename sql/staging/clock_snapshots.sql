@@ -5,10 +5,11 @@
 -- seven finished requests lies between the seventh and the eighth end. A page that fits nowhere is not here.
 --
 -- grain: source
--- column: source    | The page.
--- column: placed_at | Middle of the interval it fits into; where it is later than the last scrape, that scrape.
--- column: error_s   | Half the interval; NULL where it has no upper end.
--- column: method    | What places it.
+-- needs: raw.metric_samples
+-- column: source    VARCHAR     | The page.
+-- column: placed_at TIMESTAMPTZ | Middle of the interval it fits into; where it is later than the last scrape, that scrape.
+-- column: error_s   DOUBLE      | Half the interval; NULL where it has no upper end.
+-- column: method    VARCHAR     | What places it.
 with pages as (
     select source, instance, engine, name, le, labels, max(value) as value
     from raw.metric_samples

@@ -1,18 +1,18 @@
 -- What each source says of its own time, before any of it is compared: the evidence `pipelines.clock` begins with.
 --
 -- grain: source
--- column: source         | Input it was read from.
--- column: first_utc      | Earliest absolute time in it; NULL where it has none.
--- column: last_utc       | Latest absolute time in it.
--- column: first_local    | Earliest zone-less stamp; its year is the parser's placeholder where the input has none.
--- column: last_local     | Latest zone-less stamp.
--- column: first_dated    | Earliest of them that has a year of its own; NULL where none has.
--- column: last_undated   | Latest of them that has none; NULL where each has one.
--- column: first_counted_s | Earliest stamp of a clock that counts from a start, in its seconds; NULL where none does.
--- column: last_counted_s  | Latest one.
--- column: local_ahead_s  | Median of stamp minus absolute time over the rows that carry both; NULL where none does.
--- column: has_untimed    | Whether it has rows with neither (a metrics page saved without its time).
--- column: has_leap_day   | Whether a stamp lies on 29 February: then its year is a leap year.
+-- column: source          VARCHAR     | Input it was read from.
+-- column: first_utc       TIMESTAMPTZ | Earliest absolute time in it; NULL where it has none.
+-- column: last_utc        TIMESTAMPTZ | Latest absolute time in it.
+-- column: first_local     TIMESTAMP   | Earliest zone-less stamp; its year is the parser's placeholder where the input has none.
+-- column: last_local      TIMESTAMP   | Latest zone-less stamp.
+-- column: first_dated     TIMESTAMP   | Earliest of them that has a year of its own; NULL where none has.
+-- column: last_undated    TIMESTAMP   | Latest of them that has none; NULL where each has one.
+-- column: first_counted_s DOUBLE      | Earliest stamp of a clock that counts from a start, in its seconds; NULL where none does.
+-- column: last_counted_s  DOUBLE      | Latest one.
+-- column: local_ahead_s   DOUBLE      | Median of stamp minus absolute time over the rows that carry both; NULL where none does.
+-- column: has_untimed     BOOLEAN     | Whether it has rows with neither (a metrics page saved without its time).
+-- column: has_leap_day    BOOLEAN     | Whether a stamp lies on 29 February: then its year is a leap year.
 with moments as (
     select source, at_utc, at_local from raw.engine_samples
     union all

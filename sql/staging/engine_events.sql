@@ -1,14 +1,15 @@
 -- What the engines' logs say happened: starts, ends, V0 preemption warnings, failures.
 --
 -- grain: source, line, event
--- column: engine      | Engine, or the server where the line names none.
--- column: happened_at | Instant of the line.
--- column: source      | Input it was read from.
--- column: line        | Line number.
--- column: process     | Process that wrote it.
--- column: event       | engine_start, preemption_warning_recompute, engine_failure, …
--- column: request_id  | Request it names.
--- column: count       | Number printed with it; for a V0 preemption warning the cumulative count.
+-- needs: raw.engine_events
+-- column: engine      VARCHAR     | Engine, or the server where the line names none.
+-- column: happened_at TIMESTAMPTZ | Instant of the line.
+-- column: source      VARCHAR     | Input it was read from.
+-- column: line        BIGINT      | Line number.
+-- column: process     VARCHAR     | Process that wrote it.
+-- column: event       VARCHAR     | engine_start, preemption_warning_recompute, engine_failure, …
+-- column: request_id  VARCHAR     | Request it names.
+-- column: count       BIGINT      | Number printed with it; for a V0 preemption warning the cumulative count.
 select
     engine_names.engine,
     absolute_time(events.at_utc, events.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s) as happened_at,

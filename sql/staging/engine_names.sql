@@ -5,9 +5,9 @@
 -- its engine is `*`, and what is said of `*` holds for each rank.
 --
 -- grain: instance, label
--- column: instance | Server as the input names it; NULL where it names none.
--- column: label    | Rank as the input names it; NULL where it names none.
--- column: engine   | The name used in every later table; `*` for a server with several ranks.
+-- column: instance VARCHAR | Server as the input names it; NULL where it names none.
+-- column: label    VARCHAR | Rank as the input names it; NULL where it names none.
+-- column: engine   VARCHAR | The name used in every later table; `*` for a server with several ranks.
 with said as (
     select distinct source, instance, engine as label from raw.engine_samples where coalesce(engines_aggregated, 1) = 1
     union

@@ -1,24 +1,25 @@
 -- Periodic statistics lines of the engines' logs, on absolute time.
 --
 -- grain: source, line, engine
--- column: engine                    | Engine that printed the line.
--- column: sampled_at                | Instant of the line; running, waiting and usage are as of the last step before it.
--- column: source                    | Input it was read from.
--- column: line                      | Line number in that input.
--- column: prompt_tokens_per_s       | As printed; what it counts differs by version.
--- column: generation_tokens_per_s   | As printed.
--- column: running                   | Requests in the running batch.
--- column: waiting                   | Requests waiting; preempted and deferred ones are among them.
--- column: deferred                  | Waiting requests that capacity alone would not admit; NULL where the version has no such field, 0 where it prints it only above 0.
--- column: swapped                   | V0: requests swapped to host memory.
--- column: preemptions               | Preemptions in the interval, where printed.
--- column: kv_usage_ratio            | Share of the KV pool held by active requests.
--- column: swa_usage_ratio           | SGLang hybrid models: share of the sliding-window pool.
--- column: mamba_usage_ratio         | SGLang hybrid models: share of the recurrent-state pool.
--- column: kv_used_tokens            | Tokens of the pool held by active requests.
--- column: waiting_tokens            | Prompt tokens of the waiting requests that are in no cache.
--- column: prefix_hit_ratio          | As printed, over the engine's own window.
--- column: external_prefix_hit_ratio | As printed.
+-- needs: raw.engine_samples
+-- column: engine                    VARCHAR     | Engine that printed the line.
+-- column: sampled_at                TIMESTAMPTZ | Instant of the line; running, waiting and usage are as of the last step before it.
+-- column: source                    VARCHAR     | Input it was read from.
+-- column: line                      BIGINT      | Line number in that input.
+-- column: prompt_tokens_per_s       DOUBLE      | As printed; what it counts differs by version.
+-- column: generation_tokens_per_s   DOUBLE      | As printed.
+-- column: running                   BIGINT      | Requests in the running batch.
+-- column: waiting                   BIGINT      | Requests waiting; preempted and deferred ones are among them.
+-- column: deferred                  BIGINT      | Waiting requests that capacity alone would not admit; NULL where the version has no such field, 0 where it prints it only above 0.
+-- column: swapped                   BIGINT      | V0: requests swapped to host memory.
+-- column: preemptions               BIGINT      | Preemptions in the interval, where printed.
+-- column: kv_usage_ratio            DOUBLE      | Share of the KV pool held by active requests.
+-- column: swa_usage_ratio           DOUBLE      | SGLang hybrid models: share of the sliding-window pool.
+-- column: mamba_usage_ratio         DOUBLE      | SGLang hybrid models: share of the recurrent-state pool.
+-- column: kv_used_tokens            BIGINT      | Tokens of the pool held by active requests.
+-- column: waiting_tokens            BIGINT      | Prompt tokens of the waiting requests that are in no cache.
+-- column: prefix_hit_ratio          DOUBLE      | As printed, over the engine's own window.
+-- column: external_prefix_hit_ratio DOUBLE      | As printed.
 -- check:  kv_usage_ratio between 0 and 1.005 | A usage above the whole pool is a misread line.
 -- check:  running >= 0 and waiting >= 0 | Counts of requests.
 with clocks as (

@@ -8,9 +8,10 @@
 -- rotated log goes on without a start, and its parts are `.1` and `.2`.
 --
 -- grain: source
--- column: source   | Input.
--- column: instance | The server, as the inputs call it that name it, or as the file is called.
--- column: told_by  | name, others: the logs beside it, or ordinal: it is called as one of several replicas.
+-- needs: raw.sources
+-- column: source   VARCHAR | Input.
+-- column: instance VARCHAR | The server, as the inputs call it that name it, or as the file is called.
+-- column: told_by  VARCHAR | name, others: the logs beside it, or ordinal: it is called as one of several replicas.
 with labelled as (
     -- their own lines name their servers
     select distinct source from raw.engine_samples where instance is not null

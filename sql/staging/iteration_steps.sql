@@ -1,17 +1,18 @@
 -- One engine step per row, from `Iteration(…)` lines, on absolute time.
 --
 -- grain: source, line
--- column: engine              | Engine that ran the step.
--- column: stepped_at          | Instant of the line, to the stamp's second.
--- column: source              | Input it was read from.
--- column: line                | Line number in that input: the order of steps within a second.
--- column: iteration           | The engine's own step counter; it restarts with the engine.
--- column: context_requests    | Requests in prefill.
--- column: context_tokens      | Tokens scheduled for them, recomputed ones included.
--- column: generation_requests | Requests in decode.
--- column: generation_tokens   | Tokens scheduled for them; a resumed request may be counted here.
--- column: elapsed_ms          | As printed.
--- column: kv_usage_ratio      | Share of the KV pool held by active requests; NULL before 0.26.
+-- needs: raw.iteration_steps
+-- column: engine              VARCHAR     | Engine that ran the step.
+-- column: stepped_at          TIMESTAMPTZ | Instant of the line, to the stamp's second.
+-- column: source              VARCHAR     | Input it was read from.
+-- column: line                BIGINT      | Line number in that input: the order of steps within a second.
+-- column: iteration           BIGINT      | The engine's own step counter; it restarts with the engine.
+-- column: context_requests    BIGINT      | Requests in prefill.
+-- column: context_tokens      BIGINT      | Tokens scheduled for them, recomputed ones included.
+-- column: generation_requests BIGINT      | Requests in decode.
+-- column: generation_tokens   BIGINT      | Tokens scheduled for them; a resumed request may be counted here.
+-- column: elapsed_ms          DOUBLE      | As printed.
+-- column: kv_usage_ratio      DOUBLE      | Share of the KV pool held by active requests; NULL before 0.26.
 select
     engine_names.engine,
     absolute_time(steps.at_utc, steps.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s) as stepped_at,

@@ -3,18 +3,19 @@
 -- A day of the daily job begins so: without them all that was cached before midnight would look new.
 --
 -- grain: engine, source, line, event_index
--- column: engine       | Engine (data-parallel rank) that published it.
--- column: source       | Input it was read from.
--- column: line         | Line number of the batch in that input.
--- column: published_at | Time the engine stamped on the batch.
--- column: seq          | Sequence number of the batch.
--- column: event_index  | Order within the batch.
--- column: event        | stored, removed, cleared or restored.
--- column: block_hash   | Hash of the block; NULL for cleared.
--- column: parent_hash  | Hash of the block before it in its sequence; NULL for a first block.
--- column: block_size   | Tokens in a full block.
--- column: medium       | GPU, CPU, STORAGE, …; NULL where not said.
--- column: group_idx    | KV-cache group of a hybrid model.
+-- needs: raw.kv_events
+-- column: engine       VARCHAR     | Engine (data-parallel rank) that published it.
+-- column: source       VARCHAR     | Input it was read from.
+-- column: line         BIGINT      | Line number of the batch in that input.
+-- column: published_at TIMESTAMPTZ | Time the engine stamped on the batch.
+-- column: seq          BIGINT      | Sequence number of the batch.
+-- column: event_index  BIGINT      | Order within the batch.
+-- column: event        VARCHAR     | stored, removed, cleared or restored.
+-- column: block_hash   UBIGINT     | Hash of the block; NULL for cleared.
+-- column: parent_hash  UBIGINT     | Hash of the block before it in its sequence; NULL for a first block.
+-- column: block_size   BIGINT      | Tokens in a full block.
+-- column: medium       VARCHAR     | GPU, CPU, STORAGE, …; NULL where not said.
+-- column: group_idx    BIGINT      | KV-cache group of a hybrid model.
 select
     coalesce(engine_names.engine, '0') as engine,
     events.source,

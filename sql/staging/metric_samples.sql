@@ -7,13 +7,14 @@
 -- begin with them.
 --
 -- grain: engine, name, labels, sampled_at
--- column: engine     | Engine the series belongs to; `*` for one of the server as a whole.
--- column: sampled_at | Instant of the scrape.
--- column: source     | Input it was read from.
--- column: model      | Served model name.
--- column: name       | Exposed sample name, such as `vllm:num_preemptions_total`.
--- column: labels     | Remaining labels.
--- column: value      | Sample value.
+-- needs: staging.metric_series
+-- column: engine     VARCHAR     | Engine the series belongs to; `*` for one of the server as a whole.
+-- column: sampled_at TIMESTAMPTZ | Instant of the scrape.
+-- column: source     VARCHAR     | Input it was read from.
+-- column: model      VARCHAR     | Served model name.
+-- column: name       VARCHAR     | Exposed sample name, such as `vllm:num_preemptions_total`.
+-- column: labels     VARCHAR     | Remaining labels.
+-- column: value      DOUBLE      | Sample value.
 with timed as (
     select series.series, series.part, coalesce(samples.at_utc, series.placed_at) as sampled_at, samples.value,
     from raw.metric_samples as samples

@@ -5,17 +5,18 @@
 -- speaks for all, and the others are left out.
 --
 -- grain: part
--- column: part       | Number of the row: a series as one input carries it. In the order of `series`, then of the inputs' names.
--- column: series     | Number of the series, the same in all inputs: by engine, name, labels and bound.
--- column: engine     | Engine the series belongs to; `*` for one of the server as a whole.
--- column: name       | Exposed sample name, such as `vllm:num_preemptions_total`.
--- column: labels     | Remaining labels.
--- column: le         | Upper bound of a histogram bucket; NULL for other samples.
--- column: model      | Served model name.
--- column: source     | Input that carries it.
--- column: instance   | Server as the input names it.
--- column: label      | Rank as the input names it.
--- column: placed_at  | Time of the input's samples that carry none; NULL where any input has timed ones, which are then used alone.
+-- needs: raw.metric_samples
+-- column: part      INTEGER     | Number of the row: a series as one input carries it. In the order of `series`, then of the inputs' names.
+-- column: series    INTEGER     | Number of the series, the same in all inputs: by engine, name, labels and bound.
+-- column: engine    VARCHAR     | Engine the series belongs to; `*` for one of the server as a whole.
+-- column: name      VARCHAR     | Exposed sample name, such as `vllm:num_preemptions_total`.
+-- column: labels    VARCHAR     | Remaining labels.
+-- column: le        DOUBLE      | Upper bound of a histogram bucket; NULL for other samples.
+-- column: model     VARCHAR     | Served model name.
+-- column: source    VARCHAR     | Input that carries it.
+-- column: instance  VARCHAR     | Server as the input names it.
+-- column: label     VARCHAR     | Rank as the input names it.
+-- column: placed_at TIMESTAMPTZ | Time of the input's samples that carry none; NULL where any input has timed ones, which are then used alone.
 with carried as (
     select source, instance, engine as label, model, name, labels, le
     from raw.metric_samples

@@ -5,10 +5,11 @@
 -- begins earlier.
 --
 -- grain: source
--- column: source     | Log whose lines repeat another's.
--- column: first_line | First of them that says anything.
--- column: last_line  | Last of them that says anything.
--- column: copy_of    | Log that has them, too, and counts them.
+-- needs: raw.engine_events or raw.engine_samples or raw.iteration_steps or raw.request_lines
+-- column: source     VARCHAR | Log whose lines repeat another's.
+-- column: first_line BIGINT  | First of them that says anything.
+-- column: last_line  BIGINT  | Last of them that says anything.
+-- column: copy_of    VARCHAR | Log that has them, too, and counts them.
 with said as (
     select
         source,

@@ -4,10 +4,11 @@
 -- most requests counts, stages before the others (they have the levels); the rest say the same again.
 --
 -- grain: source
--- column: source     | Result whose requests are counted elsewhere.
--- column: requests   | Requests in it.
--- column: held_in    | First of the results that count.
--- column: held_again | Requests of all those that count; as many as here, or more.
+-- needs: raw.bench_runs
+-- column: source     VARCHAR | Result whose requests are counted elsewhere.
+-- column: requests   BIGINT  | Requests in it.
+-- column: held_in    VARCHAR | First of the results that count.
+-- column: held_again BIGINT  | Requests of all those that count; as many as here, or more.
 -- check:  held_again >= requests | What counts holds at least as many.
 with results as (
     select

@@ -1,13 +1,14 @@
 -- Arrivals and ends of requests as the engine logged them.
 --
 -- grain: source, line, request_id, event
--- column: engine     | Engine or, since these lines name none, the server.
--- column: logged_at  | Instant of the line, to the stamp's second.
--- column: source     | Input it was read from.
--- column: line       | Line number.
--- column: request_id | External id for received, internal id for added.
--- column: event      | received, added, finished, aborted, failed.
--- column: max_tokens | Output limit printed with it.
+-- needs: raw.request_lines
+-- column: engine     VARCHAR     | Engine or, since these lines name none, the server.
+-- column: logged_at  TIMESTAMPTZ | Instant of the line, to the stamp's second.
+-- column: source     VARCHAR     | Input it was read from.
+-- column: line       BIGINT      | Line number.
+-- column: request_id VARCHAR     | External id for received, internal id for added.
+-- column: event      VARCHAR     | received, added, finished, aborted, failed.
+-- column: max_tokens BIGINT      | Output limit printed with it.
 select
     engine_names.engine,
     absolute_time(lines.at_utc, lines.at_local, clocks.zone, clocks.base_year, clocks.mono_epoch_s) as logged_at,

@@ -1,12 +1,13 @@
 -- Settings and facts the engines stated about themselves, in every place they said so before the end of the time asked for.
 --
 -- grain: source, line, engine, key
--- column: engine     | Engine, or `*` for the server as a whole.
--- column: key        | Setting, by its command-line name where it has one.
--- column: value_text | Its value as printed.
--- column: said_at    | When it was said.
--- column: source     | Input it was read from.
--- column: line       | Line number.
+-- needs: raw.engine_config
+-- column: engine     VARCHAR     | Engine, or `*` for the server as a whole.
+-- column: key        VARCHAR     | Setting, by its command-line name where it has one.
+-- column: value_text VARCHAR     | Its value as printed.
+-- column: said_at    TIMESTAMPTZ | When it was said.
+-- column: source     VARCHAR     | Input it was read from.
+-- column: line       BIGINT      | Line number.
 select
     engine_names.engine,
     config.key,

@@ -3,26 +3,27 @@
 -- The same request in two inputs (a log and an exported file) is kept once. A request is of the window in which it ended.
 --
 -- grain: source, line, request_id
--- column: engine        | The only engine of the run, or `*` where there are several (a span names none).
--- column: source        | Input it was read from.
--- column: line          | Line number of the record.
--- column: request_id    | Request id as the client sent it or the engine made it.
--- column: arrived_at    | When the frontend received the request.
--- column: ended_at      | When the frontend processed the last output.
--- column: input_tokens  | Prompt tokens.
--- column: output_tokens | Generated tokens.
--- column: max_tokens    | Output limit asked for.
--- column: ignores_eos   | Whether it asked to generate up to that limit, past the end of the text; NULL where not said.
--- column: ttft_s        | Arrival to first token.
--- column: e2e_s         | Arrival to last token.
--- column: queue_s       | Arrival to first scheduling; a wait after preemption is not in it.
--- column: prefill_s     | First scheduling to first token.
--- column: decode_s      | First to last token, waits after preemption included.
--- column: inference_s   | First scheduling to last token.
--- column: preemptions   | Times it was preempted; NULL where the engine does not say.
--- column: requeue_s     | Wait to run again after preemptions; NULL where the engine does not say.
--- column: cached_tokens | Prompt tokens found in the prefix cache when it first ran.
--- column: computed_tokens | Prompt tokens computed for it.
+-- needs: raw.spans
+-- column: engine          VARCHAR     | The only engine of the run, or `*` where there are several (a span names none).
+-- column: source          VARCHAR     | Input it was read from.
+-- column: line            BIGINT      | Line number of the record.
+-- column: request_id      VARCHAR     | Request id as the client sent it or the engine made it.
+-- column: arrived_at      TIMESTAMPTZ | When the frontend received the request.
+-- column: ended_at        TIMESTAMPTZ | When the frontend processed the last output.
+-- column: input_tokens    BIGINT      | Prompt tokens.
+-- column: output_tokens   BIGINT      | Generated tokens.
+-- column: max_tokens      BIGINT      | Output limit asked for.
+-- column: ignores_eos     BOOLEAN     | Whether it asked to generate up to that limit, past the end of the text; NULL where not said.
+-- column: ttft_s          DOUBLE      | Arrival to first token.
+-- column: e2e_s           DOUBLE      | Arrival to last token.
+-- column: queue_s         DOUBLE      | Arrival to first scheduling; a wait after preemption is not in it.
+-- column: prefill_s       DOUBLE      | First scheduling to first token.
+-- column: decode_s        DOUBLE      | First to last token, waits after preemption included.
+-- column: inference_s     DOUBLE      | First scheduling to last token.
+-- column: preemptions     BIGINT      | Times it was preempted; NULL where the engine does not say.
+-- column: requeue_s       DOUBLE      | Wait to run again after preemptions; NULL where the engine does not say.
+-- column: cached_tokens   BIGINT      | Prompt tokens found in the prefix cache when it first ran.
+-- column: computed_tokens BIGINT      | Prompt tokens computed for it.
 -- check:  queue_s >= 0 and decode_s >= 0 | Durations.
 select
     engine_names.engine,

@@ -5,13 +5,14 @@
 -- that an engine only has after a while is in the last of them. Between files there is no order.
 --
 -- grain: engine, source, page, name, labels
--- column: engine | Engine the series belongs to; `*` for one of the server as a whole.
--- column: source | Input it was read from.
--- column: page   | Number of the page within the input, from 1.
--- column: model  | Served model name.
--- column: name   | Exposed sample name, such as `vllm:num_preemptions_total`.
--- column: labels | Remaining labels.
--- column: value  | Sample value.
+-- needs: staging.metric_series
+-- column: engine VARCHAR | Engine the series belongs to; `*` for one of the server as a whole.
+-- column: source VARCHAR | Input it was read from.
+-- column: page   BIGINT  | Number of the page within the input, from 1.
+-- column: model  VARCHAR | Served model name.
+-- column: name   VARCHAR | Exposed sample name, such as `vllm:num_preemptions_total`.
+-- column: labels VARCHAR | Remaining labels.
+-- column: value  DOUBLE  | Sample value.
 with samples as (
     select source, instance, engine as label, model, name, labels, value, row_number() over () as row
     from raw.metric_samples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import duckdb
 import pyarrow.parquet as pq
@@ -13,8 +14,9 @@ from pipelines.analysis import build
 from pipelines.checks import RAW_CHECKS, failing_rows, of_model
 from pipelines.duck import connect
 from pipelines.lake import Lake
-from pipelines.models import Model, ModelError, Run, from_sql, leading_to, models, set_variables, view
+from pipelines.models import Model, ModelError, Run, from_sql, leading_to, materialize, models, set_variables, view
 from pipelines.publish import published
+from tests import needs
 from tests.conftest import SAMPLES
 
 
@@ -32,6 +34,55 @@ def lakes(analyze_sample) -> list[Lake]:
 def test_every_model_makes_the_columns_its_header_names_in_that_order(lakes):
     for model in models().values():
         assert pq.read_schema(lakes[0].path(model.name)).names == [name for name, _ in model.columns], model.name
+
+
+def test_every_column_has_the_type_its_header_names(lakes):
+    with connect() as con:
+        for model in models().values():
+            view(model.name, lake=lakes[0], con=con)
+            named = ", ".join(f'null::{kind} as "{column}"' for column, kind in model.types.items())
+            made, said = (con.sql(f"describe {query}").fetchall() for query in (f"from {model.name}", f"select {named}"))
+            assert made == said, model.name
+
+
+def test_what_a_header_needs_is_what_the_query_needs():
+    for model in models().values():
+        for tables in model.needs:
+            assert any(proven <= tables for proven in needs.of(model)), f"{model.name} may have rows without {sorted(tables)}"
+
+
+def test_what_a_query_needs_is_read_off_it():
+    assert needs.of_query(NEEDY) == [{"core.a"}, {"core.b", "core.c"}]
+    for query in NOT_NEEDY:
+        assert needs.of_query(query) == [], query
+
+
+NEEDY = """
+    with either as (select x from core.b union all select x from core.c where x > 0)
+    select a.x, count(*) from core.a as a inner join either using (x) left join core.d using (x) group by all
+"""
+NOT_NEEDY = (
+    "select count(*) from core.a",  # one row of nothing
+    "select max(x) as x from core.a group by all",
+    "select 1 as x from core.a group by grouping sets ((), (x))",
+    "select 1 as x from core.a group by rollup (x)",
+    "select sum_where_each_is_told(x) as x from core.a",  # a macro of ours
+    "select x from core.a right join (values (1)) as b(x) using (x)",
+    "select x from core.a full join range(3) as b(x) using (x)",
+    "select x from (select 1 as x) anti join core.a using (x)",
+    "with recursive a as (select 1 as x union all select x + 1 from a, core.a where x < 3) from a",
+)
+
+
+def test_without_what_it_needs_a_query_gives_nothing_and_is_not_run(tmp_path):
+    """That it is not run is seen by one that cannot be."""
+    model = replace(models()["core.spells"], query="select 1 / 'x' from core.signs", reads=("core.signs",))
+    assert model.needs == (frozenset(model.reads),)
+    lake = Lake.of(tmp_path, run="nothing")
+    with connect() as con:
+        lake.put("core.signs", lambda path: con.execute(f"copy (select 1 as x where false) to '{path}' (format parquet)"))
+        assert materialize(model, lake=lake, con=con, run=Run("nothing")) == 0
+    assert pq.read_schema(lake.path("core.spells")).names == list(model.types)
 
 
 def test_a_step_leads_to_the_published_table_that_it_names():
@@ -93,10 +144,12 @@ def test_no_model_makes_infinities_or_nan(lakes):
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("-- grain: a\n-- column: a | A.\nselect 1 as a", "purpose"),
-        ("-- Says.\n-- column: a | A.\nselect 1 as a", "grain"),
+        ("-- grain: a\n-- column: a VARCHAR | A.\nselect 1 as a", "purpose"),
+        ("-- Says.\n-- column: a VARCHAR | A.\nselect 1 as a", "grain"),
         ("-- Says.\n-- grain: a\nselect 1 as a", "column"),
-        ("-- Says.\n-- grain: a\n-- column: a\nselect 1 as a", "sentence"),
+        ("-- Says.\n-- grain: a\n-- column: a VARCHAR\nselect 1 as a", "sentence"),
+        ("-- Says.\n-- grain: a\n-- column: a | A.\nselect 1 as a", "type"),
+        ("-- Says.\n-- grain: a\n-- needs: core.b\n-- column: a VARCHAR | A.\nselect 1 as a", "does not read"),
     ],
 )
 def test_a_header_that_lacks_something_says_what(tmp_path, text, word):
