@@ -43,8 +43,8 @@ GRAMMAR = Grammar(
         *("failed to load model", "model loading error", "buffer for kv cache", "cudaMalloc failed"),
     ),
     # after the clock and the level: a slot's line, the server's, or one of the plain ones
-    start=re.compile(
-        r"(?:\d+\.\d\d\.\d{3}\.\d{3} )?(?:\b[IWEDC] )?"
+    start=re.compile(  # begun at each letter of a line, so no part is without end
+        r"(?:\d{1,9}\.\d\d\.\d{3}\.\d{3} )?(?:\b[IWEDC] )?"
         r"(?:slot +\S{1,12}: id +-?\d+ \| task|srv +\S{1,12}: |slot \d+ ?(?:is|:|released)"
         # a time on a line of its own (2024), or behind a slot's `| `
         r"|update_slots ?: |(?<![ |a-z]) *(?:(?:prompt )?eval|total) time +=|llama_kv_cache\w*: "

@@ -40,11 +40,11 @@ SIGNALS = [
 ]
 # A line with one of these that gives no row is one not understood, rather than one of no interest.
 MUST_BE_UNDERSTOOD = re.compile(r"Avg prompt t(?:hroughput|put): |Iteration\(\d|KV cache size: |# GPU blocks: | is preempted by ")
-# Where a message starts behind a prefix of a user's own making.
+# Where a message starts behind a prefix of a user's own making; begun at each letter of a line, so no part is without end.
 MESSAGE_START = re.compile(
-    r"(?:Engine \d+: |\d+ Engines Aggregated: )?(?:Avg prompt t(?:hroughput|put): |Iteration\(\d+\): )|Running: \d+ reqs, "
-    r"|# \w+ blocks: |[A-Z]\w* KV cache size: |Maximum concurrency for |Prefix cache hit rate: GPU|Sequence group \S+ is preem"
-    r"|(?:Received|Added|Finished|Aborted) request|Initializing an? |(?:non-default )?args: |vLLM (?:API )?server version "
+    r"(?:Engine \d+: |\d{1,6} Engines Aggregated: )?(?:Avg prompt t(?:hroughput|put): |Iteration\(\d+\): )|Running: \d+ reqs, "
+    r"|# \w+ blocks: |[A-Z]\w{0,30} KV cache size: |Maximum concurrency for |Prefix cache hit rate: GPU"
+    r"|Sequence group \S+ is preem|(?:Received|Added|Finished|Aborted) request|Initializing an? |(?:non-default )?args: |vLLM (?:API )?server version "
     r"|LMCache (?:DEBUG|INFO|WARNING|ERROR): |No available memory for the cache|To serve at least one request"
     r"|The model's max seq len|max_num_seqs \(\d+\) exceeds |Free memory on device "
     r"|Engine (?:core|process) (?:initialization failed|failed to start)"

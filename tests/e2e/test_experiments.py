@@ -90,6 +90,7 @@ def levels(lake: Lake) -> pl.DataFrame:
 # a sweep
 
 
+@pytest.mark.drill
 def test_the_eight_levels_are_found_and_preempt_from_24_on(modelled):
     found = levels(modelled("sweep"))
     assert found["level"].to_list() == [1, 2, 4, 8, 16, 24, 32, 48]
@@ -98,6 +99,7 @@ def test_the_eight_levels_are_found_and_preempt_from_24_on(modelled):
     assert found["requests"].to_list() == [16, 16, 20, 40, 80, 120, 160, 240]
 
 
+@pytest.mark.drill
 def test_the_practical_cache_limit_lies_between_16_and_24_and_levels_between_are_proposed(modelled):
     found = knee(modelled("sweep"))
     assert (found["cache_limit_low"], found["cache_limit_high"]) == (16, 24)
@@ -106,6 +108,7 @@ def test_the_practical_cache_limit_lies_between_16_and_24_and_levels_between_are
     assert found["knee_low"] <= found["knee_level"] <= found["knee_high"] <= 24
 
 
+@pytest.mark.drill
 def test_the_interval_of_the_knee_holds_over_resamples_of_the_recording(modelled):
     """The recording stands for the population; samples of it are what a shorter experiment would have seen."""
     lake = modelled("sweep")
@@ -145,6 +148,7 @@ def sides(database) -> tuple[Side, Side]:
     return read_side(database("ab-before")), read_side(database("ab-after"))
 
 
+@pytest.mark.drill
 def test_fewer_sequences_alone_support_the_diagnosis_and_have_their_price(sides):
     found = compare(*sides)
     assert [(change.key, change.before, change.after) for change in found.variables] == [("max_num_seqs", "32", "9")]
@@ -159,6 +163,7 @@ def test_fewer_sequences_alone_support_the_diagnosis_and_have_their_price(sides)
     assert {"ttft_p50", "duration"} <= {move.key for move in found.regressions}
 
 
+@pytest.mark.drill
 def test_the_command_says_the_same_and_a_regression_is_its_exit_status(database, tmp_path, capsys):
     runs = [str(database(name).parent) for name in ("ab-before", "ab-after")]
     assert main(["compare", *runs, "--out", str(tmp_path)]) == 0
@@ -168,6 +173,7 @@ def test_the_command_says_the_same_and_a_regression_is_its_exit_status(database,
     assert (tmp_path / "compare.json").read_text() == capsys.readouterr().out
 
 
+@pytest.mark.drill
 def test_a_second_changed_setting_or_another_workload_is_not_comparable(sides):
     before, after = sides
     second = replace(after, settings={**after.settings, "kv_cache_dtype": Setting("fp8", "pool", is_inferred=False)})
@@ -178,6 +184,7 @@ def test_a_second_changed_setting_or_another_workload_is_not_comparable(sides):
     assert (found.conclusion, "Prompt lengths" in found.reason) == ("not_comparable", True)
 
 
+@pytest.mark.drill
 def test_the_intervals_of_differences_hold_over_resamples_of_the_recordings(sides):
     times = [[each.ttft_s for each in side.completed] for side in sides]
     for share in (0.5, 0.9):
@@ -193,6 +200,7 @@ def test_the_intervals_of_differences_hold_over_resamples_of_the_recordings(side
         assert held >= 0.9 * trials - 5, share
 
 
+@pytest.mark.drill
 def test_a_stated_target_is_what_the_levels_are_judged_by(modelled, tmp_path):
     lake = Lake.of(tmp_path, run="sweep")
     shutil.copytree(modelled("sweep").store.folder, tmp_path, dirs_exist_ok=True)

@@ -196,6 +196,7 @@ def night_in_a_bucket(folder: Path) -> tuple[str | Path | int, ...]:
     return ("daily", "--config", config.path, "--day", DAY, "--back", 0)
 
 
+@pytest.mark.drill  # a thousand calls of a store
 @pytest.mark.usefixtures("unmodelled")  # a table is made of inputs, and never of a key
 def test_keys_of_an_object_store(capsys, caplog, tmp_path):
     call = night_in_a_bucket(tmp_path)

@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 
+from parsers import llamacpp_server_log, sglang_engine_log, tensorrt_llm_engine_log
+from parsers.vllm_log_lines import MESSAGE_START
+
 LENGTH, LONGEST_S = 1_500, 0.5
 SHORT = {"_SCRAPE_TIME": 200}  # never asked of a longer text
 RUNS = (
@@ -48,6 +51,9 @@ RUNS = (
 )
 PROJECT = Path(__file__).parents[2]
 MODULES = sorted([*(PROJECT / "parsers").rglob("*.py"), *(PROJECT / "pipelines").rglob("*.py")])
+
+
+STARTS = [MESSAGE_START, *(each.GRAMMAR.start for each in (llamacpp_server_log, sglang_engine_log, tensorrt_llm_engine_log))]
 
 
 def patterns(path: Path) -> Iterator[tuple[str, re.Pattern[Any]]]:
@@ -134,6 +140,20 @@ def test_no_pattern_takes_time_without_end(path):
             pattern.search(asked)
             taken = time.process_time() - begun
             assert taken < LONGEST_S, f"{name} takes {taken:.1f} s for {text[:40]!r}…: {pattern.pattern!r}"
+
+
+@pytest.mark.parametrize("start", STARTS, ids=lambda pattern: pattern.pattern[:20])
+def test_where_a_message_starts_is_found_in_time_that_grows_with_the_line(start):
+    """It is looked for from each letter of a line on; of the square of the length, a line of digits would take ten seconds."""
+
+    def taken(text: str) -> float:
+        begun = time.process_time()
+        start.search(text)
+        return time.process_time() - begun
+
+    for run in (*RUNS, "A"):
+        shorter, longer = (min(taken(run * (length // len(run))) for _ in range(3)) for length in (8_000, 32_000))
+        assert longer < 9 * shorter + 0.01, run
 
 
 def test_a_pattern_that_backtracks_is_found():

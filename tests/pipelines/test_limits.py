@@ -18,6 +18,9 @@ import zstandard
 from parsers import InputError, Sink, Source, parse, source
 from pipelines import analysis, intake
 from pipelines.models import Run
+from tests.conftest import PROJECT, SMALL
+
+RECORDING = PROJECT / "sample_traces" / "vllm-0.32-preemption"
 
 STATS = (
     "INFO 07-01 12:00:00 [loggers.py:118] Engine 000: Avg prompt throughput: 10.0 tokens/s, Running: 3 reqs, Waiting: 1 reqs\n"
@@ -129,10 +132,13 @@ def test_a_file_of_nothing_but_nuls_is_empty(tmp_path):
         parse(Source(tmp_path / "log", "log"), sink)
 
 
-@pytest.mark.parametrize("blocks", [40, 200, 2_000])
-def test_without_room_nothing_is_left_that_looks_whole(tmp_path, blocks):
+@pytest.mark.parametrize(
+    ("sample", "blocks"),
+    [(RECORDING, 40), (SMALL, 2_000)],
+    ids=["of the input's rows", "of the result"],
+)
+def test_without_room_nothing_is_left_that_looks_whole(tmp_path, sample, blocks):
     """Files may not grow beyond so many half kilobytes: as on a full disk, every stage of the writing meets it."""
-    sample = Path(__file__).parents[2] / "sample_traces" / "vllm-0.32-preemption"
     command = [sys.executable, "-m", "pipelines.cli", "analyze", str(sample), "--out", str(tmp_path / "out")]
 
     def with_little_room():

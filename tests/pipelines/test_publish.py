@@ -92,10 +92,10 @@ def test_what_is_made_to_be_shown_can_hide_names(tmp_path):
     assert "secret-project" in (result.out / publish.SUMMARY).read_text(), "data keeps them, as README and --help say"
 
 
-def test_two_analyses_of_the_same_input_are_the_same_to_the_byte(analyzed, tmp_path):
-    again = analyze([analyzed.sample], tmp_path, Run(analyzed.sample.name))
-    for file in [*(analyzed.analysis.out / "tables").iterdir(), analyzed.analysis.out / "summary.json", analyzed.analysis.report]:
-        assert file.read_bytes() == (again.out / file.relative_to(analyzed.analysis.out)).read_bytes(), file.name
+def test_two_analyses_of_the_same_input_are_the_same_to_the_byte(analyze_sample, tmp_path):
+    once, again = analyze_sample(SMALL).analysis, analyze([SMALL], tmp_path, Run(SMALL.name))
+    for file in [*(once.out / "tables").iterdir(), once.out / "summary.json", once.report]:
+        assert file.read_bytes() == (again.out / file.relative_to(once.out)).read_bytes(), file.name
 
 
 def test_tables_that_need_no_schema_do_not_share_a_name():

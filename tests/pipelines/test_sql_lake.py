@@ -156,6 +156,7 @@ def test_the_catalog_opens_in_duckdb_1_5(lake):
     assert json.loads(told.stdout) == [{"n": 3}]
 
 
+@pytest.mark.drill  # a hundred views, each of which asks the store
 def test_a_lake_in_a_bucket_is_read_the_same_way(con, lake):
     with serving_buckets("night", "other") as files:
         files.put(f"{lake}/", "night/lake/", recursive=True)
