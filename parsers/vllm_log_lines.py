@@ -44,9 +44,9 @@ MUST_BE_UNDERSTOOD = re.compile(r"Avg prompt t(?:hroughput|put): |Iteration\(\d|
 MESSAGE_START = re.compile(
     r"(?:Engine \d+: |\d{1,6} Engines Aggregated: )?(?:Avg prompt t(?:hroughput|put): |Iteration\(\d+\): )|Running: \d+ reqs, "
     r"|# \w+ blocks: |[A-Z]\w{0,30} KV cache size: |Maximum concurrency for |Prefix cache hit rate: GPU"
-    r"|Sequence group \S+ is preem|(?:Received|Added|Finished|Aborted) request|Initializing an? |(?:non-default )?args: |vLLM (?:API )?server version "
-    r"|LMCache (?:DEBUG|INFO|WARNING|ERROR): |No available memory for the cache|To serve at least one request"
-    r"|The model's max seq len|max_num_seqs \(\d+\) exceeds |Free memory on device "
+    r"|Sequence group \S+ is preem|(?:Received|Added|Finished|Aborted) request|Initializing an? |(?:non-default )?args: "
+    r"|vLLM (?:API )?server version |LMCache (?:DEBUG|INFO|WARNING|ERROR): |No available memory for the cache"
+    r"|To serve at least one request|The model's max seq len|max_num_seqs \(\d+\) exceeds |Free memory on device "
     r"|Engine (?:core|process) (?:initialization failed|failed to start)"
 )
 
