@@ -71,6 +71,7 @@ def analyze(  # noqa: PLR0913 - each by its name
     options and program; `fresh` makes it anew in any case.
     """
     sources = intake.find(paths, skip=out)
+    publish.require_spared((source.path for source in sources), out)
     tell("looking for what has changed")
     made_of = origin.begin(origin.inputs(sources), run, anonymize=anonymize, has_report=has_report)
     may_be_kept = not fresh and (out / publish.ORIGIN).exists()  # else what they are is asked for at the end

@@ -61,6 +61,7 @@ def analyze(arguments: argparse.Namespace) -> int:
             tell=progress.tell,
         )
     _say_each(result.unread)
+    _say_among_inputs(arguments.paths, arguments.out)
     if result.is_unchanged:
         _say("unchanged: nothing made anew; --fresh makes it in any case")
     if arguments.benchmark_report:
@@ -115,6 +116,7 @@ def parse(arguments: argparse.Namespace) -> int:
     print(digest.row_counts(intake, arguments.out))
     intake.require_any()
     _say_each(intake.unread)
+    _say_among_inputs(arguments.paths, arguments.out)
     return DONE
 
 
@@ -300,6 +302,12 @@ def _say_each(lines: Iterable[str]) -> None:
     parts = (line.partition(": ") for line in lines)
     for name, sentence in gathered((name, sentence) for name, _, sentence in parts):
         _say(f"{name}: {sentence}")
+
+
+def _say_among_inputs(paths: Iterable[Path], out: Path) -> None:
+    """That the result lies among files that were named: asked for, and yet not what many expect of `--out .`."""
+    if any(path.is_file() and path.resolve().parent == out.resolve() for path in paths):
+        _say(f"{out}: the result lies there among the inputs; --out {out / 'result'} keeps them apart")
 
 
 def _say(message: str) -> None:

@@ -23,12 +23,21 @@ from parsers import Account, Format, InputError, Sink, Source, UnrecognisedForma
 from parsers.columns import TABLES, schema
 from parsers.rotated import joined
 from pipelines.lake import Lake
+from pipelines.prometheus import FOLDER as FETCHED
 
 Tell = Callable[[str], object]
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MOST_FILES = 10_000  # a run is some files of each server; more is a folder of something else, or of many runs
 OF_OURS = {"analysis.duckdb": "a result", "catalog.duckdb": "a lake"}  # a file that is in each
 COMPRESSED_SUFFIXES = (".gz", ".zst")
+OWN_REPORT = b"\n    kvpressure:"  # what a benchmark report of ours has below `observability`
+
+
+@dataclass(frozen=True)
+class LeftOut(Source):
+    """A file that is an input by its content and lies in the output folder, where only results are looked for."""
+
+    output: Path
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ class Intake:
 def read(paths: Iterable[Path | Source], lake: Lake, *, skip: Path | None = None, tell: Tell = lambda _: None) -> Intake:
     """Read everything below `paths` into the raw tables of the lake's run, each replaced as a whole.
 
-    InputError where a path does not exist or no path leads to a file; what lies below `skip` (the output) is not input.
+    InputError where a path does not exist or no path leads to a file; what lies below `skip` (the output) is not read.
     """
     return read_found(find(paths, skip=skip), lake, tell=tell)
 
@@ -140,9 +149,11 @@ def read_sources(sources: Sequence[Source], folder: Path, *, tell: Tell = lambda
 def find(paths: Iterable[Path | Source], *, skip: Path | None = None) -> list[Source]:
     """The files below `paths` in a fixed order, each under a name of its own. Hidden files are left alone.
 
-    A Source is a file that was found already; its name may change.
+    A Source is a file that was found already; its name may change. Below `skip` lie results, which are nobody's input: what is an
+    input there by its content is LeftOut, so that it is said.
     """
     found: dict[str, Source] = {}
+    left_out: dict[str, Source] = {}
     output, is_output = _real(skip) if skip else None, False
     for path in paths:
         if isinstance(path, Source):
@@ -152,8 +163,11 @@ def find(paths: Iterable[Path | Source], *, skip: Path | None = None) -> list[So
         # what was fetched into the output and is named, unlike what merely lies there
         is_asked_for = output in _real(path).parents
         for file, name in _files(path):
-            if output and not is_asked_for and _real(file).is_relative_to(output):
+            if skip and output and not is_asked_for and _real(file).is_relative_to(output):
                 is_output = True
+                if _is_input(file, output):
+                    unique = _unique(_spoken(name), path, taken=found | left_out)
+                    left_out[unique] = LeftOut(file, unique, skip)
             else:
                 unique = _unique(_spoken(name), path, taken=found)
                 found[unique] = Source(file, unique)
@@ -161,10 +175,26 @@ def find(paths: Iterable[Path | Source], *, skip: Path | None = None) -> list[So
                 raise InputError(f"{path}: over {MOST_FILES:,} files; give the folder of one run")
     if not found:
         places = ", ".join(map(str, paths))
-        if is_output:
-            raise InputError(f"{places}: all of it lies in the output folder {skip}; give --out a folder of its own")
+        if skip and is_output:
+            raise InputError(f"{places}: all of it lies in the output folder {skip}; {_elsewhere(skip)}")
         raise InputError(f"{places}: no file there; give the folder with the server's log, metrics or results")
-    return joined(list(found.values()))
+    return [*joined(list(found.values())), *left_out.values()]
+
+
+def _is_input(file: Path, output: Path) -> bool:
+    """Whether a file in the output is an input by its content. Answers fetched there, Parquet and reports of ours are results."""
+    if output / FETCHED in _real(file).parents or file.suffix == ".parquet":
+        return False
+    try:
+        source = Source(file, file.name)
+        parsers.detect(source)
+    except InputError:  # empty, or of another kind, as results are
+        return False
+    return OWN_REPORT not in source.head()
+
+
+def _elsewhere(output: Path) -> str:
+    return f"give --out a folder of its own, such as {output / 'result'}"
 
 
 def twins(sources: Sequence[Source]) -> dict[Source, Source]:
@@ -175,7 +205,7 @@ def twins(sources: Sequence[Source]) -> dict[Source, Source]:
     by_head: dict[bytes, list[Source]] = {}
     for source in sources:
         with suppress(InputError):  # said when it is read
-            if source.path.is_file():
+            if source.path.is_file() and not isinstance(source, LeftOut):
                 by_head.setdefault(source.head(), []).append(source)
     twin_of = {}
     for alike in by_head.values():
@@ -191,6 +221,9 @@ def _read_once(source: Source, sink: Sink, twin: Source | None) -> Outcome:  # n
     if twin is not None:
         copy = f"{source.name}: the same content as {twin.name}, which is read; this copy is left out"
         return Outcome(source, error=copy, is_other=True, copy_of=twin.name)
+    if isinstance(source, LeftOut):
+        where = f"lies in the output folder {source.output}, and what lies there is not read"
+        return Outcome(source, error=f"{source.name}: {where}; {_elsewhere(source.output)}")
     if source.path.is_dir():
         return Outcome(source, error=f"{source.name}: a folder that cannot be opened; check its permissions")
     if not source.path.is_file():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +21,7 @@ from typing import Any, Self
 
 import duckdb
 
+from parsers import InputError
 from parsers.columns import COLUMNS, TABLES
 from pipelines.duck import connect, literal
 from pipelines.lake import Lake
@@ -29,6 +31,7 @@ from pipelines.storage import undisturbed
 DATABASE, SUMMARY, REPORT, TICKET, TABLES_FOLDER = "analysis.duckdb", "summary.json", "report.html", "summary.md", "tables"
 PICTURES = ("timeline.png", "timeline.svg")
 ORIGIN = "origin.json"  # of `pipelines.origin`: what the result was made of
+ARTEFACTS = (DATABASE, SUMMARY, REPORT, TICKET, TABLES_FOLDER, *PICTURES, ORIGIN)
 STORAGE_VERSION = "v1.5.0"  # DuckDB 2 writes a format that the 1.5 command line cannot open unless told
 SCHEMA_VERSION = 1  # of summary.json: raised when a field is renamed or removed
 SUMMARY_SCHEMA = Path(__file__).with_name("summary.schema.json")
@@ -84,6 +87,16 @@ def replace(made: Path, out: Path) -> None:
         for name in (TABLES_FOLDER, SUMMARY, *PICTURES, REPORT, TICKET, DATABASE, ORIGIN):
             if (made / name).exists():
                 (made / name).replace(out / name)
+
+
+def require_spared(inputs: Iterable[Path], out: Path) -> None:
+    """InputError where a result in `out` would take the place of an input, or of what lies in `tables` and is no table."""
+    places = [Path(os.path.realpath(out), name) for name in ARTEFACTS]
+    others = (file for file in (out / TABLES_FOLDER).rglob("*") if file.is_file() and file.suffix != ".parquet")
+    for file in (*inputs, *others):
+        if any(Path(os.path.realpath(file)).is_relative_to(place) for place in places):
+            told = f"{file}: the result in {out} would take its place"
+            raise InputError(f"{told}; give --out a folder of its own, such as {out / 'result'}")
 
 
 def artefacts(folder: Path) -> list[str]:

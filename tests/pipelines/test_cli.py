@@ -236,6 +236,33 @@ def test_json_is_the_summary_and_nothing_else(capsys, tmp_path):
     assert json.loads(out) == json.loads((tmp_path / "summary.json").read_text())
 
 
+def test_a_result_among_its_inputs_is_told_and_takes_no_place_of_theirs(capsys, tmp_path):
+    page, aside = tmp_path / "metrics.txt", tmp_path / "out"
+    page.write_text("vllm:num_requests_running 3\n")
+    own = tmp_path / "result"
+    kept_apart = f"{tmp_path}: the result lies there among the inputs; --out {own} keeps them apart\n"
+    again = [run(capsys, "analyze", page, "--out", tmp_path, "--no-report") for _ in range(2)]
+    assert all(kept_apart in err for _, _, err in again)
+    assert [status for status, _, _ in again] == [0, 0]
+    assert "among the inputs" not in run(capsys, "analyze", page, "--out", aside, "--no-report")[2]
+
+    taken = tmp_path / "tables" / "server.log"
+    taken.write_bytes(page.read_bytes())
+    for given in (page, taken):
+        status, out, err = run(capsys, "analyze", given, "--out", tmp_path, "--no-report", "--fresh")
+        fault = f"{taken}: the result in {tmp_path} would take its place; give --out a folder of its own, such as {own}"
+        assert (status, out, err) == (2, "", f"kvpressure: {fault}\n")
+    assert taken.read_bytes() == page.read_bytes()
+
+
+def test_a_folder_with_earlier_results_in_it_is_analyzed_again(capsys, tmp_path):
+    (tmp_path / "metrics.txt").write_text("vllm:num_requests_running 3\n")
+    for words in ((tmp_path,), (tmp_path,), tmp_path.iterdir()):
+        status, _, err = run(capsys, "analyze", *words, "--out", tmp_path / "out", "--no-report")
+        assert status == 0
+        assert not re.search("output folder|among the inputs|would take its place", err)
+
+
 def test_the_name_of_the_run_is_in_every_table(result):
     with duckdb.connect(str(result / "analysis.duckdb"), read_only=True) as con:
         for table in ("runs", "engines", "verdicts", "timeline"):

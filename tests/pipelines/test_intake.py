@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,14 @@ from tests.pipelines.engine_days import at, log_lines
 
 SAMPLE = PROJECT / "sample_traces" / "vllm-0.32-preemption"
 LOG = (SAMPLE / "server.log").read_bytes()
+PROMETHEUS = (SAMPLE / "prometheus.json.gz").read_bytes()
+REPORT_OF_OURS = b"""version: 0.2.1
+run: {uid: a}
+results:
+  request_performance: {aggregate: {}}
+  observability:
+    kvpressure: {}
+"""
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
 
 
@@ -95,8 +104,20 @@ def test_a_name_that_is_no_text_is_written_as_one(tmp_path):
 
 
 def test_inputs_within_the_output_are_named_as_what_is_wrong(tmp_path):
-    with pytest.raises(InputError, match="lies in the output folder"):
+    told = f"lies in the output folder {tmp_path}; give --out a folder of its own, such as {tmp_path}/result"
+    with pytest.raises(InputError, match=re.escape(told)):
         intake.find([write(tmp_path, log=b"1")], skip=tmp_path)
+
+
+def test_an_input_within_the_output_is_told_and_not_read(tmp_path):
+    out = tmp_path / "out"
+    write(tmp_path, log=LOG, **{"out__server.log.gz": gzip.compress(LOG), "out__empty": b""})
+    write(out, **{"report.html": b"<!doctype html>", "prometheus__a.json": PROMETHEUS, "bench.yaml": REPORT_OF_OURS})
+    made = intake.read_into([tmp_path, tmp_path], tmp_path / "out", skip=out)
+    assert [each.source.name for each in made.outcomes if each.is_used] == ["log"]
+    where = f"lies in the output folder {out}, and what lies there is not read"
+    assert made.unread[0] == f"out/server.log: {where}; give --out a folder of its own, such as {out}/result"
+    assert not any(re.search("report|prometheus|bench|empty", told) for told in made.unread)
 
 
 def test_the_output_is_not_input(tmp_path):
