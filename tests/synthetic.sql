@@ -52,7 +52,7 @@ create table waste as
 select $run as run, engine, 'preemption_recompute' as kind, 30120::bigint as tokens_low, 38412::bigint as tokens_best, 45800::bigint as tokens_high,
     0.095::double as share_low, 0.121::double as share_best, 0.144::double as share_high, 11.0::double as gpu_seconds_low,
     14.2::double as gpu_seconds_best, 17.0::double as gpu_seconds_high, 0.008::double as cost_low, 0.0104::double as cost_best,
-    0.0125::double as cost_high, 'replay' as method, 'a replay of the recorded requests' as told_by, 'counters and requests' as evidence, null::varchar as contradiction from names
+    0.0125::double as cost_high, 'replay' as method, 'a replay of the recorded requests' as told_by, 'counters and requests' as evidence, null::varchar as contradiction, null::varchar[] as missing_series from names
 union all by name
 select $run, engine, 'prefix_refill' as kind, 0::bigint as tokens_low, 5200::bigint as tokens_best, 21000::bigint as tokens_high, 'capacity_bound' as method, 'the amount computed beyond the pool''s size, which only bounds it' as told_by from names
 union all by name

@@ -56,7 +56,7 @@ TABLES: dict[str, str] = {
         "run varchar, engine varchar, kind varchar, tokens_low double, tokens_best double, tokens_high double, share_low double, "
         "share_best double, share_high double, gpu_seconds_low double, gpu_seconds_best double, gpu_seconds_high double, "
         "cost_low double, cost_best double, cost_high double, method varchar, told_by varchar, evidence varchar, "
-        "contradiction varchar"
+        "contradiction varchar, missing_series varchar[]"
     ),
     "queue_time": "run varchar, engine varchar, cause varchar, seconds double, request_seconds double",
     "stalls": (

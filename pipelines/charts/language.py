@@ -281,8 +281,10 @@ def told_by(row: Mapping[str, Any]) -> str:
 
 
 def reason_untold(row: Mapping[str, Any]) -> str:
-    """Why a number is not known, or only bounded."""
+    """Why a number is not known, or only bounded; by its name, what the metrics that were recorded lack for it."""
     words = told_by(row)
+    if series := row.get("missing_series"):
+        return f"the metrics lack {listed(series)}"
     return "no input tells it" if words == NO_INPUT else f"told only by {words}" if row.get("told_by") else words
 
 

@@ -265,7 +265,7 @@ def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFr
         intervals = _intervals(counters, histograms_of(name), states, engine)
         for method, size, draw, until in (
             ("replay", len(records), observed(records), seen.progress_of(records)),
-            ("preemption_counter", sum(each.finished for each in intervals), described(intervals, seen.first_in_flight), None),
+            ("preemption_counter", _described_by(intervals), described(intervals, seen.first_in_flight), None),
         ):
             reason = _why_not(method, engine, seen, records, size) or (BY_PRIORITY if is_by_priority(said) else None)
             row = {"engine": name, "method": method, "requests": size, "reason": reason}
@@ -276,9 +276,11 @@ def recompute_replays(tables: Mapping[str, pl.DataFrame], run: Run) -> pl.DataFr
                 else:
                     made = throws(settings_of(engine, said), draw, hit_share=seen.hit_share, until=until)
                     told = estimate(made, counted=seen.preemptions, model_error=MODEL_ERROR[method])
-                row |= dict(zip(("tokens_low", "tokens_best", "tokens_high"), told.tokens, strict=True))
-                row |= dict(zip(("preemptions_low", "preemptions_best", "preemptions_high"), told.preemptions, strict=True))
-                row |= {"replayed_preemptions": told.replayed_preemptions, "replays": told.replays}
+                row["reason"] = _unlike(told, seen)
+                if row["reason"] is None:
+                    row |= dict(zip(("tokens_low", "tokens_best", "tokens_high"), told.tokens, strict=True))
+                    row |= dict(zip(("preemptions_low", "preemptions_best", "preemptions_high"), told.preemptions, strict=True))
+                    row |= {"replayed_preemptions": told.replayed_preemptions, "replays": told.replays}
             rows.append(row)
     return pl.DataFrame(rows, schema=SCHEMA).sort("engine", "method")
 
@@ -355,6 +357,12 @@ def _why_not(method: str, engine: Row, seen: Seen, records: Sequence[Record], si
     return None
 
 
+def _unlike(told: Estimate, seen: Seen) -> str | None:
+    """Why a replay is of another run than the one recorded: it preempts nobody, and so finds no token to compute again."""
+    is_unlike = seen.preemptions and not told.replayed_preemptions
+    return "a replay of the load as it was recorded preempts nobody" if is_unlike else None
+
+
 def whole_requests(requests: pl.DataFrame, contents: Mapping[str, Content] = NOT_TOLD) -> Iterator[tuple[Row, Record]]:
     """The requests that ran to their end with all times and lengths, by arrival: each as it stands, and as a record."""
     complete = requests.select(*RECORDED, "is_failed").filter(
@@ -408,6 +416,11 @@ def _intervals(counters: pl.DataFrame, histograms: pl.DataFrame, states: pl.Data
         )
         for end in ends
     ]
+
+
+def _described_by(intervals: Sequence[Interval]) -> int:
+    """Requests whose lengths the histograms say: a sum without buckets would make them all of no length."""
+    return sum(each.finished for each in intervals if each.prompts and each.outputs)
 
 
 def _buckets(counted: Sequence[tuple[float, float, float]], longest: float) -> tuple[Bucket, ...]:

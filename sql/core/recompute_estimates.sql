@@ -17,6 +17,7 @@
 -- column: preemptions_high DOUBLE  | Most preemptions.
 -- column: assumptions      VARCHAR | What it rests on, or why it cannot tell.
 -- column: evidence         VARCHAR | The numbers it comes from, in a sentence.
+-- column: missing_series   VARCHAR | Series that /metrics as recorded lacks and that would tell it; NULL where none is missing, or no metric was recorded.
 -- column: is_used          BOOLEAN | Whether it answers.
 -- check:  tokens_low is null or tokens_best is null or tokens_low <= tokens_best | A range holds its best estimate.
 -- check:  tokens_high is null or tokens_best is null or tokens_best <= tokens_high | A range holds its best estimate.
@@ -190,6 +191,35 @@ v0_log as (
         using (engine)
 ),
 
+-- what an estimate from metrics needs at least: of vLLM the preemptions and what a victim can have held, of SGLang either two counters
+needed as (
+    select
+        engine,
+        engine_kind,
+        engine_version,
+        unnest(case
+            when engine_kind = 'vllm' then ['preemptions', 'running', 'kv_usage_ratio']
+            when engine_kind <> 'sglang' or version_number(engine_version) < version_number('0.5.7') then []
+            when version_number(engine_version) < version_number('0.5.18') then ['retracted_input_tokens', 'retracted_output_tokens']
+            else ['realtime_tokens', 'prefill_effective_tokens']
+        end) as signal,
+    from core.engines
+),
+
+scraped as (
+    select distinct samples.engine, signals.signal
+    from (select distinct engine, name from staging.metric_samples) as samples
+    inner join signals() as signals using (name)
+),
+
+unscraped as (
+    select needed.engine, list(exposed_as(needed.signal, needed.engine_kind, needed.engine_version) order by needed.signal) as missing_series,
+    from needed
+    left join scraped using (engine, signal)
+    where scraped.engine is null and needed.engine in (select engine from scraped)
+    group by needed.engine
+),
+
 untold as (
     select
         engine,
@@ -203,9 +233,15 @@ untold as (
         null::double as preemptions_low,
         null::double as preemptions_best,
         null::double as preemptions_high,
-        'A vLLM V1 log says nothing of preemptions, and no metric that counts them was recorded.' as assumptions,
+        if(
+            missing_series is null,
+            'A vLLM V1 log says nothing of preemptions, and no metric that counts them was recorded.',
+            format('The metrics recorded lack {}.', array_to_string(missing_series, ', '))
+        ) as assumptions,
         null::varchar as evidence,
+        missing_series,
     from core.engines
+    left join unscraped using (engine)
 ),
 
 refills_seen as (
@@ -400,6 +436,7 @@ select
     preemptions_high,
     assumptions,
     evidence,
+    missing_series,
     row_number() over (partition by engine, kind order by is_partial, rung, method) = 1 as is_used,
 from ladder
 order by engine, kind, rung, method

@@ -119,6 +119,19 @@ from (values
     ('process_start_time_seconds', 'process_start_epoch_s', 'gauge', 1.0, 1)
 ) as catalogue(name, signal, kind, factor, preferred);
 
+-- The name under which an engine of this kind and version exposes a signal; NULL where it has none.
+create or replace macro exposed_as(wanted, engine_kind, engine_version) as (
+    select any_value(name)
+    from signals()
+    where signal = wanted
+        and starts_with(name, engine_kind || ':')
+        and preferred = if(
+            wanted = 'kv_usage_ratio' and engine_kind = 'vllm'
+            and coalesce(version_number(engine_version) < version_number('0.9.2'), false),
+            2, 1
+        )
+);
+
 -- Whether a sample is a number that an engine can have counted or gauged; one below 0, not finite or too large is as good as not
 -- scraped. NaN is above every number.
 create or replace macro is_plausible(value) as value >= 0 and value < power(2, 53);

@@ -29,6 +29,7 @@
 -- column: told_by          VARCHAR | The same in words.
 -- column: evidence         VARCHAR | The numbers behind it, and what they rest on.
 -- column: contradiction    VARCHAR | What other sources say that contradict this one, in a sentence; NULL where none does.
+-- column: missing_series   VARCHAR | Series that /metrics as recorded lacks and that would tell the tokens; NULL where that is not why.
 -- check:  tokens_low is null or tokens_best is null or tokens_low <= tokens_best | A range holds its best estimate.
 -- check:  share_best is null or share_best between 0 and 1 | A share.
 with counted as (
@@ -187,5 +188,6 @@ select
     concat_ws(' ', evidence, assumptions, if(tokens_best > 0 and gpus * token_s_high is not null, format('GPU time from {}.', price_told_by), null))
         as evidence,
     contradiction,
+    missing_series,
 from spent
 order by engine, kind

@@ -197,3 +197,9 @@ def test_who_was_stopped_longest_is_named_unless_names_are_to_be_hidden(analyzed
 def test_hostile_names_steer_no_terminal(tmp_path):
     analysis = synthetic.analysis(tmp_path, engines=("a/0", "b\x1b[2J/0"), hostile="\x1b]0;owned\x07\n\n")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", digest.text(analysis))
+
+
+def test_what_the_metrics_lack_is_named_where_it_is_why_a_number_is_not_known():
+    row = {"method": "not_told", "told_by": "no input"}
+    assert language.reason_untold(row | {"missing_series": None}) == language.reason_untold(row) == "no input tells it"
+    assert language.reason_untold(row | {"missing_series": ["vllm:a", "vllm:b"]}) == "the metrics lack vllm:a, vllm:b"

@@ -6,13 +6,15 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from pipelines.replay.load import Bucket, Progress
+from pipelines.replay.load import Bucket, Interval, Progress
 from pipelines.replay.requests import (
     Seen,
     Throw,
     _buckets,
+    _described_by,
     _intervals,
     _line_at,
+    _unlike,
     _why_not,
     estimate,
     settings_of,
@@ -125,6 +127,18 @@ def test_no_estimate_without_requests_a_count_or_all_of_the_load():
     assert "others were there" in (_why_not("replay", ENGINE, SEEN, requests, 2) or "")
     assert _why_not("preemption_counter", ENGINE, SEEN, requests, 2) is None
     assert _why_not("replay", ENGINE, Seen(AT, 7.0, 22.0, 0.0, 0, 0, 0.0), requests, 2) is None  # nine in ten are enough
+
+
+def test_lengths_that_only_sums_tell_are_none_to_replay():
+    known = Interval(100, 2, 3, (Bucket(10, 20, 3),), 45, (Bucket(5, 10, 3),), 20, 1)
+    assert _described_by([known, replace(known, prompts=()), replace(known, outputs=())]) == 3
+
+
+def test_a_replay_that_preempts_nobody_where_the_engine_did_says_nothing_of_tokens():
+    never, some = (estimate([throw(count, 100 * count)] * 4, counted=7.0, model_error=0.1) for count in (0, 5))
+    assert "preempts nobody" in (_unlike(never, SEEN) or "")
+    assert _unlike(some, SEEN) is None
+    assert _unlike(never, replace(SEEN, preemptions=0.0)) is None
 
 
 def test_requests_sent_after_the_last_scrape_are_seen_by_nobody():

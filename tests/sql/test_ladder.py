@@ -8,6 +8,7 @@ ENGINE = """
     engine  engine_kind  kv_capacity_tokens  block_size
     0       vllm         10000               16
 """
+INPUT_AND_OUTPUT_OF_VICTIMS = ["sglang:num_retracted_input_tokens_total", "sglang:num_retracted_output_tokens_total"]
 COUNTED = "engine  signal  labels  interval_start  interval_end  delta  is_reset\n"
 FULL = """
     engine  sampled_at  origin   running  kv_usage_ratio
@@ -129,6 +130,34 @@ def test_preemptions_that_nothing_replays_lost_at_most_all_that_the_victims_held
     assert used(sql, "method") == [("not_told",)]
     preemptions(sql, 0, 0)
     assert used(sql, "method", "tokens_low", "tokens_best", "tokens_high") == [("preemption_counter", 0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "scraped", "missing"),
+    [
+        ("vllm", "0.32.0", "vllm:num_requests_running", ["vllm:kv_cache_usage_perc", "vllm:num_preemptions_total"]),
+        ("vllm", "0.8.5", "vllm:num_preemptions_total", ["vllm:gpu_cache_usage_perc", "vllm:num_requests_running"]),
+        ("vllm", "0.8.5", "vllm:num_preemptions", ["vllm:gpu_cache_usage_perc", "vllm:num_requests_running"]),
+        ("sglang", "0.5.23", "sglang:realtime_tokens_total", ["sglang:prefill_effective_tokens_total"]),
+        ("sglang", "0.5.9", "sglang:token_usage", INPUT_AND_OUTPUT_OF_VICTIMS),
+        ("sglang", "0.5.6", "sglang:token_usage", None),
+        ("llamacpp", "b11549", "llamacpp:requests_processing", None),
+        ("vllm", "0.32.0", "python_gc_objects", None),
+    ],
+)
+def test_the_series_that_metrics_lack_are_named(sql, kind, version, scraped, missing):
+    sql.given("core.engines", f"engine  engine_kind  engine_version\n0  {kind}  {version}")
+    sql.given("staging.metric_samples", f"engine  sampled_at  name  value\n0  12:00:00  {scraped}  1")
+    assert used(sql, "method", "missing_series") == [("not_told", missing)]
+
+
+def test_metrics_that_lack_nothing_name_nothing(sql):
+    """The counter moved, and the pool was never seen full: no series would have told more."""
+    sql.given("core.engines", ENGINE)
+    names = ("vllm:num_preemptions_total", "vllm:num_requests_running", "vllm:gpu_cache_usage_perc")
+    rows = [f"0  12:00:00  {name}  1" for name in names]
+    sql.given("staging.metric_samples", "\n".join(["engine  sampled_at  name  value", *rows]))
+    assert used(sql, "method", "missing_series") == [("not_told", None)]
 
 
 def test_what_is_known_of_vllm_s_scheduler_is_not_said_of_sglang(sql):
