@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from datetime import date, timedelta
 from functools import cache
 from graphlib import TopologicalSorter
@@ -99,6 +100,7 @@ def _origin(config: Config, day: date, engines: Mapping[str, Manifest]) -> bytes
     told = {
         "code": daily.code_version(),
         "fleet": _fleet_rows(config),
+        "thresholds": asdict(config.thresholds),
         "lacking": kept_lacks(config.store, day),
         "engines": {engine: _digest(manifest.as_json()) for engine, manifest in engines.items()},
         "history": {each: _digest(done) for each, done in history.items()},

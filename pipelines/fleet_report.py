@@ -16,9 +16,11 @@ import duckdb
 from pipelines import daily, pages
 from pipelines.charts import language
 from pipelines.charts.language import CALM, count, duration, percent
+from pipelines.checks import DAY_CHECKS, broken, unjudged
 from pipelines.config import Config
 from pipelines.duck import connect
-from pipelines.fleet_day import fleet_views
+from pipelines.fleet_day import day_views, fleet_views
+from pipelines.partition import finished
 
 TEMPLATE = "fleet.html"
 MOST_WASTEFUL, MOST_TURNED, MOST_EPISODES, MOST_UNUSUAL, MOST_ENGINES = 10, 10, 20, 20, 100  # rows of each list
@@ -50,14 +52,30 @@ def name_of(day: date) -> str:
 def publish(config: Config, day: date) -> None:
     """Write the page of a day, whose tables must be there, into the lake."""
     with connect() as con:
+        day_views(con, config, day, finished(config.store, day))
         fleet_views(con, config, day)
-        config.store.put_bytes(name_of(day), page(con, day, *daily.without_day(config, day)).encode())
+        told = page(con, day, *daily.without_day(config, day), not_judged(con, config.thresholds))
+        config.store.put_bytes(name_of(day), told.encode())
 
 
-def page(con: duckdb.DuckDBPyConnection, day: date, lacking: Sequence[tuple[str, str]] = (), absent: int = 0) -> str:
+def not_judged(con: duckdb.DuckDBPyConnection, thresholds: object) -> list[tuple[str, list[str]]]:
+    """Each check whose limit could not be held against some engines of the day, and these; from the views `days.*` of it."""
+    limits = {check: check.limit_of(thresholds) for check in DAY_CHECKS if check.untold}
+    found = {check: unjudged(check, con, limit, broken(check, con, limit)) for check, limit in limits.items()}
+    return [(check.name, engines) for check, engines in found.items() if engines]
+
+
+def page(
+    con: duckdb.DuckDBPyConnection,
+    day: date,
+    lacking: Sequence[tuple[str, str]] = (),
+    absent: int = 0,
+    unheld: Sequence[tuple[str, Sequence[str]]] = (),
+) -> str:
     """The page, from views `fleet.*` of the day and `history.engine_days` of the days before.
 
     `lacking` are names of engines and what was missing of them or could not be read; `absent` of them have no day at all.
+    `unheld` are checks whose limit could not be held against the engines named.
     """
     engines = _rows(con, f"select *, {REPEATED} as repeated_tokens from fleet.engine_days order by {BY_WASTE}")
     changes = _rows(con, "from fleet.changes")
@@ -79,6 +97,7 @@ def page(con: duckdb.DuckDBPyConnection, day: date, lacking: Sequence[tuple[str,
             "groups": totals[1:],
             "calendar": _calendar(con, day),
             "untold": [row for row in engines if row["verdict"] in (None, "insufficient_evidence")],
+            "unheld": unheld,
             "engines": engines,
             "named": _named(engines),
             "verdicts": language.VERDICTS,

@@ -307,7 +307,9 @@ def fleet_page(tmp_path, fleet) -> Path:
         "'152 preemptions in 32 s: running requests lost their KV blocks because the pool was full.' as summary "
         "from fleet.engine_days where severity > 0"
     )
-    (tmp_path / "fleet.html").write_text(fleet_report.page(fleet.con, date(2026, 1, 1)), encoding="utf-8")
+    unheld = [("preemptions_per_hour", [f"gateway-{each:02}.eu-west.example:800" for each in range(30)])]
+    page = fleet_report.page(fleet.con, date(2026, 1, 1), unheld=unheld)
+    (tmp_path / "fleet.html").write_text(page, encoding="utf-8")
     return tmp_path / "fleet.html"
 
 

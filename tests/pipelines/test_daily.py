@@ -457,6 +457,12 @@ def test_a_threshold_that_no_input_lets_it_judge_is_said(tmp_path):
     lines = list(cli_daily.run(config, config.fleet(), [SECOND]).lines())
     assert f"not judged: {SECOND}  preemptions_per_hour: no input tells it of chat" in lines
     assert not any(line.startswith("alert") for line in lines)
+    name = fleet_report.name_of(SECOND)
+    assert "<code>preemptions_per_hour</code>: not judged of chat." in (config.store.read(name) or b"").decode()
+    config.path.write_text(config.path.read_text().replace("preemptions_per_hour = 100", ""))
+    later = load(config.path)
+    assert fleet_day.reduce_from(later, SECOND, then=fleet_report.publish) == [SECOND]
+    assert "preemptions_per_hour" not in (config.store.read(name) or b"").decode()
 
 
 @pytest.mark.usefixtures("unmodelled")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 from pipelines import fleet_report
+from pipelines.config import Thresholds
 from tests.fleet_days import Fleet
 
 DAY = date(2026, 1, 1)
@@ -63,6 +64,28 @@ def test_engines_of_which_nothing_was_seen_are_named_with_what_is_lacking(fleet)
     assert "<strong>search, alert</strong>: no file matches logs/*." in said
     assert "For none: each engine" not in said
     assert "For none: each engine" in page(fleet)
+
+
+def test_checks_that_could_not_be_judged_are_named_with_their_engines(fleet):
+    fleet.given("fleet.engine_days", "day  run  engine  verdict  severity\n2026-01-01  chat-0  0  preemption  60")
+    fleet.rows("fleet.totals")
+    assert "could not be judged" not in page(fleet)
+    many = [f"chat-{each}" for each in range(22)]
+    said = fleet_report.page(fleet.con, DAY, unheld=[("recompute_share", many), ("clocks_agree", ["chat-0"])])
+    assert "<code>recompute_share</code>: not judged of chat-0, chat-1, chat-2" in said
+    assert "chat-9 and 12 more." in said.replace("\N{NO-BREAK SPACE}", " ")
+    assert "<code>clocks_agree</code>: not judged of chat-0." in said
+
+
+def test_a_limit_that_no_input_tells_the_figure_of_is_held_against_nobody(fleet):
+    fleet.given("days.preemptions", "run  engine  count_low  count_best\nchat-0  0  -  -\nchat-1  0  3  3\nchat-2  0  900  -")
+    fleet.given("days.runs", "run  started_at  ended_at\nchat-2  2026-01-01 12:00:00  2026-01-01 13:00:00")
+    fleet.given("days.waste", "run  engine  kind  share_best\nchat-1  0  preemption_recompute  -")
+    fleet.given("days.data_quality", "run  flag  severity\nchat-3  clock_assumed  warning")
+    fleet.given("days.sources", "run  source\n")
+    limits = Thresholds(preemptions_per_hour=100, recompute_share=None)
+    assert fleet_report.not_judged(fleet.con, limits) == [("clocks_agree", ["chat-3"]), ("preemptions_per_hour", ["chat-0"])]
+    assert ("recompute_share", ["chat-1"]) in fleet_report.not_judged(fleet.con, Thresholds(recompute_share=0.1))
 
 
 def test_a_name_is_text_and_the_page_has_no_script(fleet):
