@@ -235,7 +235,12 @@ told_by_pages as (
             if(counted.is_since_start, 'since the engine started', 'between the metrics pages, whose times are not known')
         ) as summary,
         sentences([
-            format('The counter of preemptions rose by {}, while {} requests finished.', spoken_count(counted.preemptions), spoken_count(counted.finished)),
+            -- as the main verdict says it of any page, so that it is there once
+            if(
+                instants.preemptions = counted.preemptions,
+                counted_since_start(instants.preemptions, instants.finished, null, null, instants.started_at)[1],
+                format('The counter of preemptions rose by {}, while {} requests finished.', spoken_count(counted.preemptions), spoken_count(counted.finished))
+            ),
             case
                 when pressed.is_full then format('The log shows KV usage at {:.0f} % at most, in this time.', 100 * loads.max_kv_usage_ratio)
             end,
@@ -253,6 +258,7 @@ told_by_pages as (
     from core.untimed_preemptions as counted
     inner join pressed using (engine)
     inner join core.seen_loads as loads using (engine)
+    left join core.counts_at_an_instant as instants using (engine)
     left join core.engines using (engine)
     where counted.preemptions > 0
         and counted.engine not in (select engine from core.preemption_intervals)

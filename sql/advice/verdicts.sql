@@ -103,7 +103,11 @@ select
     confidence::double as confidence,
     is_primary,
     summary,
-    case when is_primary then list_concat(evidence, coalesce(counted.sentences, [])) else evidence end as evidence,
+    case
+        when is_primary
+            then list_concat(evidence, list_filter(coalesce(counted.sentences, []), lambda sentence: not list_contains(evidence, sentence)))
+        else evidence
+    end as evidence,
     case
         when is_primary and matters and most_severity > greatest(severity, queue_severity) then list_append(
             evidence_against,

@@ -182,6 +182,9 @@ def test_a_page_beside_a_log_of_its_engine_s_start_counts_the_least_that_there_w
     assert (
         row["summary"] == "At least 7 preemptions were counted since the engine started: running requests lost their KV blocks."
     )
+    assert [sentence for sentence in row["evidence"] if "7" in sentence] == [
+        "The engine has counted 7 preemptions since it started (2026-01-01 12:00:00 UTC), while 20 requests finished."
+    ]
     assert row["evidence_against"][0].startswith(
         "When they were, no input tells: the time is that in which the log shows the pool nearly"
     )
@@ -208,3 +211,17 @@ def test_what_rose_between_pages_of_one_life_is_told_beside_a_log_as_without(sql
     assert found["preemption"]["summary"].startswith(
         "2 preemptions were counted between the metrics pages, whose times are not known"
     )
+
+
+def test_two_pages_beside_a_log_say_their_count_once(sql):
+    """All that the engine ever counted lies between the pages, of which the first was taken before the load."""
+    two = {"started": MIDNIGHT, "preemptions": 9, "finished": 40, "generated": 2000}
+    _, _, found = beside_a_log(sql, {"started": MIDNIGHT, "preemptions": 0}, two)
+    assert [sentence for sentence in found["preemption"]["evidence"] if "preemptions" in sentence] == [
+        "The engine has counted 9 preemptions since it started (2026-01-01 00:00:00 UTC), while 40 requests finished."
+    ]
+    _, _, found = beside_a_log(sql, {"started": MIDNIGHT}, two)
+    assert [sentence for sentence in found["preemption"]["evidence"] if "preemptions" in sentence] == [
+        "The counter of preemptions rose by 2, while 20 requests finished.",
+        "The engine has counted 9 preemptions since it started (2026-01-01 00:00:00 UTC), while 40 requests finished.",
+    ]
