@@ -174,7 +174,7 @@ def _verdict(result: Result, primary: Sequence[Row], *, colour: bool) -> Iterato
         return
     worst, others = primary[0], primary[1:]
     if others:
-        kinds = Counter(language.word(language.VERDICTS, row["verdict"]).in_a_sentence for row in primary)
+        kinds = Counter(language.verdict_word(row).in_a_sentence for row in primary)
         told = ", ".join(f"{number:,} {name}" for name, number in kinds.most_common())
         yield Block(0, _wrap(f"{len(primary):,} engines: {told}. The hardest pressed:", indent="  ", first=""))
     yield Block(0, _heading(worst, is_named=bool(others), colour=colour))
@@ -190,18 +190,18 @@ def _verdict(result: Result, primary: Sequence[Row], *, colour: bool) -> Iterato
     )
     shown = [row for row in language.worst_of_each(also) if row["severity"] >= WORTH_A_WORD]
     for row in shown[:NAMES_SHOWN]:
-        name = language.word(language.VERDICTS, row["verdict"]).in_a_sentence
+        name = language.verdict_word(row).in_a_sentence
         told = f"also {name} ({language.how_much(row)}): {row['summary']}"
         yield Block(2, _wrap(_shortened(told), indent="    ", first="  "))
     for row in others[:NAMES_SHOWN]:
         if row["verdict"] not in NO_EVENT:
-            name = language.word(language.VERDICTS, row["verdict"]).in_a_sentence
+            name = language.verdict_word(row).in_a_sentence
             told = f"then engine {row['engine']}: {name}, severity {row['severity']:.0f}: {row['summary']}"
             yield Block(3, _wrap(_shortened(told), indent="    ", first="  "))
 
 
 def _heading(row: Row, *, is_named: bool, colour: bool) -> list[str]:
-    word = language.word(language.VERDICTS, row["verdict"])
+    word = language.verdict_word(row)
     where = f"engine {row['engine']}, " if is_named else ""
     severity = f"severity {row['severity']:.0f} of 100, " if row["severity"] is not None else ""
     certain = f"confidence {percent(row['confidence'])}"

@@ -104,6 +104,7 @@ def environment(*, is_html: bool) -> Environment:
         "window": language.window,
         "how_much": language.how_much,
         "word": language.word,
+        "verdict_word": language.verdict_word,
         "dated": language.dated,
         "source_name": language.source_name,
     }

@@ -29,7 +29,7 @@ select $run as run, engine, timestamptz '2026-11-29 13:09:10+00' as window_start
     '51 running requests were preempted: their answers stopped for 4.2 s on average because the KV pool was full. ' || $hostile as summary,
     ['num_preemptions_total rose by 51 while KV usage was 93 to 100 %.', '38 streams paused, together for 214 s. ' || $hostile] as evidence,
     []::varchar[] as evidence_against, ['KV events (--kv-events-config) would narrow the recomputed tokens.'] as missing,
-    timestamptz '2026-11-29 13:09:50+00' as peak_at,
+    timestamptz '2026-11-29 13:09:50+00' as peak_at, null::varchar as title,
 from names
 union all by name
 select $run, engine, timestamptz '2026-11-29 13:09:15+00' as window_start, timestamptz '2026-11-29 13:11:00+00' as window_end,

@@ -38,7 +38,7 @@ TABLES: dict[str, str] = {
     "verdicts": (
         "run varchar, engine varchar, window_start timestamptz, window_end timestamptz, verdict varchar, severity double, "
         "confidence double, is_primary boolean, summary varchar, evidence varchar[], evidence_against varchar[], "
-        "missing varchar[], peak_at timestamptz"
+        "missing varchar[], peak_at timestamptz, title varchar"
     ),
     "preemptions": (
         "run varchar, engine varchar, count_low double, count_best double, count_high double, method varchar, told_by varchar"

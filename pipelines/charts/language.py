@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -154,6 +154,12 @@ def word(words: dict[str, Word], key: str | None) -> Word:
     return words.get(key or "") or Word((key or "not told").replace("_", " ").capitalize(), WORK_SOFT)
 
 
+def verdict_word(row: Mapping[str, Any]) -> Word:
+    """The word for a row of `verdicts`: of requests that failed, it is not that they queued."""
+    told = word(VERDICTS, row.get("verdict"))
+    return replace(told, name=row["title"]) if row.get("title") else told
+
+
 TONES = (INK, SOFT, HAIR, GRID, PAPER, WORK, WORK_SOFT, LOOK_ALIKE, UNTOLD, *(event.tone for event in EVENTS))
 
 
@@ -292,7 +298,7 @@ def wishes(verdicts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """What each verdict lacked, each once; with the name and time of the verdict where it is not the run's own."""
     told: set[str] = set()
     for row in verdicts:
-        name = word(VERDICTS, row["verdict"]).name
+        name = verdict_word(row).name
         when = f", {window(row['window_start'], row['window_end'])}" if row["window_start"] else ""
         # of what could not be told, the reason is worth more than what would tell it
         why = f": {row['summary']}" if row["verdict"] == "insufficient_evidence" and row["summary"] else "."

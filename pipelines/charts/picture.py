@@ -67,7 +67,7 @@ def _headline(data: Data) -> alt.TitleParams:
     """The verdict's sentence, and below it the run, its day and its window."""
     told = data.rows("from verdicts order by is_primary desc nulls last, severity desc nulls last, window_start, engine limit 1")
     verdict = told[0] if told else {}
-    name = language.word(language.VERDICTS, verdict.get("verdict") or "insufficient_evidence").name
+    name = language.verdict_word(verdict or {"verdict": "insufficient_evidence"}).name
     sentence = verdict.get("summary") or "The inputs tell too little to say what happened."
     run = [*(data.rows("from runs")[:1]), {}][0]
     when = filter(None, [language.dated(run.get("started_at"), run.get("ended_at"))])

@@ -85,7 +85,7 @@ group by engine, severity, step_at
 order by severity desc nulls last, engine, step_at"""
 
 WINDOWS = """\
-select engine, verdict, window_start, window_end, severity, confidence, is_primary, summary
+select engine, verdict, window_start, window_end, severity, confidence, is_primary, summary, title
 from verdicts
 where window_start is not null and (is_primary or severity > 0 or verdict = 'healthy')
 order by coalesce(is_primary, false) desc, severity desc nulls last, window_start, engine, verdict
@@ -327,7 +327,7 @@ def _shade(of_engine: str, *, labels: bool) -> alt.Chart:
 
 def verdict_ribbon(windows: Sequence[Row]) -> Spec | None:
     """One lane for each verdict that held, worst first."""
-    lanes = list(dict.fromkeys(language.word(language.VERDICTS, window["verdict"]).name for window in windows))
+    lanes = list(dict.fromkeys(language.verdict_word(window).name for window in windows))
     if not lanes:
         return None
     bars = (
@@ -368,7 +368,7 @@ def worded(windows: Sequence[Row]) -> list[Row]:
     return [
         {
             **window,
-            "name": (told := language.word(language.VERDICTS, window["verdict"])).name,
+            "name": (told := language.verdict_word(window)).name,
             "tone": told.tone.light,
             "is_shaded": window in shaded,
         }
@@ -430,7 +430,7 @@ def _answer(rows: Sequence[Row], windows: Sequence[Row]) -> str:
     if not events:
         return "No pressure in any window."
     told = events[0]  # the verdict of the run, or the worst of its windows where none is its verdict
-    name = language.word(language.VERDICTS, told["verdict"]).name
+    name = language.verdict_word(told).name
     again = sum(each["verdict"] == told["verdict"] for each in events) - 1
     more = f", and {'once more' if again == 1 else f'{again} more times'}" if again else ""
     others = dict.fromkeys(each["verdict"] for each in events if each["verdict"] != told["verdict"])

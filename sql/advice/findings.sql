@@ -17,6 +17,7 @@
 -- column: evidence         VARCHAR[]     | Sentences that speak for it.
 -- column: evidence_against VARCHAR[]     | Sentences that speak against it, or bound it.
 -- column: missing          VARCHAR[]     | What would settle it next time.
+-- column: title            VARCHAR       | What to call it where the verdict's own word says something else; NULL where that word will do.
 -- check:  severity between 0 and 100 | A scale.
 -- check:  confidence between 0 and 1 | A probability.
 select * replace (round(clamp(severity, 0, 100), 1) as severity),

@@ -11,6 +11,7 @@
 -- column: severity         DOUBLE        | As felt or paid, on the scale of all verdicts; not rounded, and not held to its ends.
 -- column: confidence       DECIMAL(18,5) | 0 to 1.
 -- column: summary          VARCHAR       | One sentence.
+-- column: title            VARCHAR       | What to call it where the verdict's own word says something else; NULL where that word will do.
 -- column: evidence         VARCHAR[]     | Sentences that speak for it.
 -- column: evidence_against VARCHAR[]     | Sentences that speak against it, or bound it.
 -- column: missing          VARCHAR[]     | What would settle it next time.
@@ -80,6 +81,7 @@ failing as (
         ]) as evidence,
         []::varchar[] as evidence_against,
         []::varchar[] as missing,
+        'Requests failed for lack of KV room' as title, -- who fails does not wait
     from failed
     inner join facts using (engine, verdict, window_start)
 ),
@@ -181,7 +183,7 @@ queueing as (
     anti join failed using (engine, verdict, window_start)
 )
 
-select engine, verdict, window_start, window_end, peak_at, severity, confidence, summary, evidence, evidence_against, missing,
+select engine, verdict, window_start, window_end, peak_at, severity, confidence, summary, title, evidence, evidence_against, missing,
 from (
     from failing
     union all by name from queueing

@@ -48,11 +48,22 @@ fewer_slots as (
         'fewer_slots' as lever,
         max_num_seqs::varchar as from_value,
         (max_running - 1)::bigint::varchar as to_value,
-        [format('Each of {} requests then has a larger share of the cache.', (max_running - 1)::bigint)] as effects,
+        [
+            coalesce(
+                format(
+                    'Each of {} requests then has {} tokens of the cache, where each of {} had {}; how many they need, no input tells.',
+                    (max_running - 1)::bigint,
+                    spoken_count(floor(kv_capacity_tokens / (max_running - 1))),
+                    max_running,
+                    spoken_count(floor(kv_capacity_tokens / max_running))
+                ),
+                format('Each of {} requests then has a larger share of the cache.', (max_running - 1)::bigint)
+            ),
+        ] as effects,
         []::varchar[] as estimates,
         []::varchar[] as prices,
         [format('{} requests failed with up to {} at once.', failed_requests, max_running)] as evidence,
-        'one fewer than ran when the cache overflowed' as method,
+        'one fewer than ran when the cache overflowed: a first step, for how long the failed requests would have become is not known' as method,
     from failing
     where max_running > 1
 ),

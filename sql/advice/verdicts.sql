@@ -15,6 +15,7 @@
 -- column: confidence       DOUBLE      | 0 to 1.
 -- column: is_primary       BOOLEAN     | Whether it is the engine's one main verdict.
 -- column: summary          VARCHAR     | One sentence.
+-- column: title            VARCHAR     | What to call it where the verdict's own word says something else; NULL where that word will do.
 -- column: evidence         VARCHAR[]   | Sentences that speak for it, with numbers.
 -- column: evidence_against VARCHAR[]   | Sentences that speak against it, or bound it.
 -- column: missing          VARCHAR[]   | What to record next time to know more.
@@ -103,6 +104,7 @@ select
     confidence::double as confidence,
     is_primary,
     summary,
+    title,
     case
         when is_primary
             then list_concat(evidence, list_filter(coalesce(counted.sentences, []), lambda sentence: not list_contains(evidence, sentence)))

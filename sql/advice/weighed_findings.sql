@@ -16,6 +16,7 @@
 -- column: evidence         VARCHAR[]     | Sentences that speak for it.
 -- column: evidence_against VARCHAR[]     | Sentences that speak against it, or bound it.
 -- column: missing          VARCHAR[]     | What would settle it next time.
+-- column: title            VARCHAR       | What to call it where the verdict's own word says something else; NULL where that word will do.
 -- column: matters          BOOLEAN       | Whether it may be the engine's main verdict.
 -- check:  severity between 1 and 100 | Less is not worth a remark.
 select

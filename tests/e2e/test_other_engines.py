@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.analysis import analyze
 from pipelines.cli_whatif import recording
-from pipelines.digest import Result
+from pipelines.digest import Result, text
 from pipelines.models import Run
 from pipelines.replay.recorded import NotReplayableError
 from tests.conftest import PROJECT
@@ -35,7 +35,18 @@ def test_requests_that_failed_for_lack_of_kv_are_the_verdict_though_the_metrics_
     [verdict] = told.rows("verdicts", "is_primary")
     assert verdict["summary"].startswith("24 of 24 requests FAILED for lack of KV cache")
     assert verdict["severity"] >= 90
-    assert {row["setting"] for row in told.rows("recommendations")} == {"parallel", "ctx_size"}
+    advice = {row["setting"]: row for row in told.rows("recommendations")}
+    assert advice.keys() == {"parallel", "ctx_size"}
+    share = "Each of 3 requests then has 682 tokens of the cache, where each of 4 had 512; how many they need, no input tells."
+    assert advice["parallel"]["expected_effect"] == share
+
+
+def test_requests_that_failed_are_nowhere_called_a_queue(analyze_sample):
+    told = analyze_sample(SAMPLES / "llamacpp-b11549-exhaustion").analysis
+    said = "Requests failed for lack of KV room"
+    assert (told.out / "summary.md").read_text().startswith(f"# {said}: ")
+    assert text(told.database, report=told.report).startswith(said.upper())
+    assert "Queue for KV room" not in told.report.read_text()
 
 
 def test_engines_are_named_and_sized_by_what_they_say_of_themselves(analyze_sample):

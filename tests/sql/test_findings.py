@@ -193,7 +193,9 @@ def test_requests_that_failed_for_lack_of_room_are_worse_than_a_wait(sql):
     assert (row["severity"], row["confidence"]) == (80, 0.97)
     assert "3 of 6 requests FAILED" in row["summary"]
     assert "llama.cpp has no preemption" in said(row)
-    assert finding(sql, "queue_unknown", **facts)["severity"] == 43.2
+    assert row["title"] == "Requests failed for lack of KV room"
+    waited = finding(sql, "queue_unknown", **facts)
+    assert (waited["severity"], waited["title"]) == (43.2, None)
     sql.given("core.failed_requests", header + "0  12:00:30  2  -")
     sql.given("core.engines", "engine  engine_kind\n0  vllm")
     row = finding(sql, "queue_kv_capacity", **facts)
