@@ -4,21 +4,21 @@
 -- cannot tell keeps its row with NULL and says why, so that "cannot be told" is not mistaken for none.
 --
 -- grain: engine, kind, method
--- column: engine           VARCHAR | Engine.
--- column: kind             VARCHAR | preemption_recompute, prefix_refill or offload_restore.
--- column: method           VARCHAR | How it was told.
--- column: rung             INTEGER | Place on the ladder: 1 is the surest.
--- column: is_partial       BOOLEAN | Its inputs have holes: another method goes before it.
--- column: tokens_low       DOUBLE  | Least tokens; NULL where it cannot be told.
--- column: tokens_best      DOUBLE  | Expected tokens; NULL where it cannot be told.
--- column: tokens_high      DOUBLE  | Most tokens; NULL where nothing bounds it.
--- column: preemptions_low  DOUBLE  | Least preemptions, where the method tells any.
--- column: preemptions_best DOUBLE  | Expected preemptions.
--- column: preemptions_high DOUBLE  | Most preemptions.
--- column: assumptions      VARCHAR | What it rests on, or why it cannot tell.
--- column: evidence         VARCHAR | The numbers it comes from, in a sentence.
--- column: missing_series   VARCHAR | Series that /metrics as recorded lacks and that would tell it; NULL where none is missing, or no metric was recorded.
--- column: is_used          BOOLEAN | Whether it answers.
+-- column: engine           VARCHAR   | Engine.
+-- column: kind             VARCHAR   | preemption_recompute, prefix_refill or offload_restore.
+-- column: method           VARCHAR   | How it was told.
+-- column: rung             INTEGER   | Place on the ladder: 1 is the surest.
+-- column: is_partial       BOOLEAN   | Its inputs have holes: another method goes before it.
+-- column: tokens_low       DOUBLE    | Least tokens; NULL where it cannot be told.
+-- column: tokens_best      DOUBLE    | Expected tokens; NULL where it cannot be told.
+-- column: tokens_high      DOUBLE    | Most tokens; NULL where nothing bounds it.
+-- column: preemptions_low  DOUBLE    | Least preemptions, where the method tells any.
+-- column: preemptions_best DOUBLE    | Expected preemptions.
+-- column: preemptions_high DOUBLE    | Most preemptions.
+-- column: assumptions      VARCHAR   | What it rests on, or why it cannot tell.
+-- column: evidence         VARCHAR   | The numbers it comes from, in a sentence.
+-- column: missing_series   VARCHAR[] | Series that /metrics as recorded lacks and that would tell it; NULL where none is missing, or no metric was recorded.
+-- column: is_used          BOOLEAN   | Whether it answers.
 -- check:  tokens_low is null or tokens_best is null or tokens_low <= tokens_best | A range holds its best estimate.
 -- check:  tokens_high is null or tokens_best is null or tokens_best <= tokens_high | A range holds its best estimate.
 with counted as (

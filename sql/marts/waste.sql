@@ -10,26 +10,26 @@
 --
 -- grain: run, engine, kind
 -- needs: core.recompute_estimates
--- column: run              VARCHAR | The analyzed run.
--- column: engine           VARCHAR | Engine.
--- column: kind             VARCHAR | preemption_recompute, prefix_refill or offload_restore.
--- column: tokens_low       DOUBLE  | Least tokens; NULL where it cannot be told.
--- column: tokens_best      DOUBLE  | Expected tokens; NULL where it cannot be told.
--- column: tokens_high      DOUBLE  | Most tokens; NULL where nothing bounds it.
--- column: share_low        DOUBLE  | Least share of all tokens computed.
--- column: share_best       DOUBLE  | Expected share.
--- column: share_high       DOUBLE  | Most.
--- column: gpu_seconds_low  DOUBLE  | Least GPU time.
--- column: gpu_seconds_best DOUBLE  | Expected GPU time; NULL where only its bounds are known.
--- column: gpu_seconds_high DOUBLE  | Most GPU time.
--- column: cost_low         DOUBLE  | Least cost in USD; NULL without a price.
--- column: cost_best        DOUBLE  | Expected cost in USD; NULL without a price.
--- column: cost_high        DOUBLE  | Most cost in USD; NULL without a price.
--- column: method           VARCHAR | What told the tokens, as a key.
--- column: told_by          VARCHAR | The same in words.
--- column: evidence         VARCHAR | The numbers behind it, and what they rest on.
--- column: contradiction    VARCHAR | What other sources say that contradict this one, in a sentence; NULL where none does.
--- column: missing_series   VARCHAR | Series that /metrics as recorded lacks and that would tell the tokens; NULL where that is not why.
+-- column: run              VARCHAR   | The analyzed run.
+-- column: engine           VARCHAR   | Engine.
+-- column: kind             VARCHAR   | preemption_recompute, prefix_refill or offload_restore.
+-- column: tokens_low       DOUBLE    | Least tokens; NULL where it cannot be told.
+-- column: tokens_best      DOUBLE    | Expected tokens; NULL where it cannot be told.
+-- column: tokens_high      DOUBLE    | Most tokens; NULL where nothing bounds it.
+-- column: share_low        DOUBLE    | Least share of all tokens computed.
+-- column: share_best       DOUBLE    | Expected share.
+-- column: share_high       DOUBLE    | Most.
+-- column: gpu_seconds_low  DOUBLE    | Least GPU time.
+-- column: gpu_seconds_best DOUBLE    | Expected GPU time; NULL where only its bounds are known.
+-- column: gpu_seconds_high DOUBLE    | Most GPU time.
+-- column: cost_low         DOUBLE    | Least cost in USD; NULL without a price.
+-- column: cost_best        DOUBLE    | Expected cost in USD; NULL without a price.
+-- column: cost_high        DOUBLE    | Most cost in USD; NULL without a price.
+-- column: method           VARCHAR   | What told the tokens, as a key.
+-- column: told_by          VARCHAR   | The same in words.
+-- column: evidence         VARCHAR   | The numbers behind it, and what they rest on.
+-- column: contradiction    VARCHAR   | What other sources say that contradict this one, in a sentence; NULL where none does.
+-- column: missing_series   VARCHAR[] | Series that /metrics as recorded lacks and that would tell the tokens; NULL where that is not why.
 -- check:  tokens_low is null or tokens_best is null or tokens_low <= tokens_best | A range holds its best estimate.
 -- check:  share_best is null or share_best between 0 and 1 | A share.
 with counted as (
