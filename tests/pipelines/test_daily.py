@@ -381,8 +381,8 @@ def fleet_table(tmp_path, monkeypatch) -> str:
     path = write(
         tmp_path / "fleet" / "preempted.sql",
         [
-            "-- Preemptions of the fleet.\n--\n-- grain: day\n-- column: day | The day.\n-- column: preemptions | On it.\n",
-            "-- column: before | On the days before.\n",
+            "-- Preemptions of the fleet.\n--\n-- grain: day\n-- column: day DATE | The day.\n",
+            "-- column: preemptions BIGINT | On it.\n-- column: before BIGINT | On the days before.\n",
             "select getvariable('day') as day, sum(count_best)::bigint as preemptions,\n",
             "    (select sum(preemptions) from history.preempted)::bigint as before\nfrom days.preemptions\n",
         ],
