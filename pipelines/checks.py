@@ -271,6 +271,12 @@ DAY_CHECKS = (
 )
 
 
+def judged(check: DayCheck, con: duckdb.DuckDBPyConnection, limit: float | None) -> tuple[list[tuple[str, str]], list[str]]:
+    """What `broken` finds, and of whom the check is `unjudged`."""
+    found = broken(check, con, limit)
+    return found, unjudged(check, con, limit, found)
+
+
 def unjudged(check: DayCheck, con: duckdb.DuckDBPyConnection, limit: float | None, found: Iterable[tuple[str, str]]) -> list[str]:
     """Engines of the day that a limit which is set could not be held against; those found to break it all the same are none."""
     if not check.untold or limit is None:

@@ -13,7 +13,7 @@ import duckdb
 
 from pipelines import catalog, daily, fleet_day, fleet_report, retention
 from pipelines.charts import language
-from pipelines.checks import DAY_CHECKS, broken, unjudged
+from pipelines.checks import DAY_CHECKS, judged
 from pipelines.config import Config, Engine
 from pipelines.duck import connect
 from pipelines.partition import finished
@@ -102,11 +102,10 @@ def alerts(config: Config, day: date, engines: Sequence[str]) -> tuple[list[str]
     found, unknown = [], []
     with connect() as con:
         for check in DAY_CHECKS if views(con, config, day, engines) else ():
-            limit = check.limit_of(config.thresholds)
-            breaks = broken(check, con, limit)
+            breaks, untold = judged(check, con, check.limit_of(config.thresholds))
             found += [f"{day}  {engine}  {check.name}: {how}" for engine, how in breaks]
-            if of := unjudged(check, con, limit, breaks):
-                unknown.append(f"{day}  {check.name}: no input tells it of {language.listed(of)}")
+            if untold:
+                unknown.append(f"{day}  {check.name}: no input tells it of {language.listed(untold)}")
     return found, unknown
 
 

@@ -16,7 +16,7 @@ import duckdb
 from pipelines import catalog, daily, fleet_day, fleet_report
 from pipelines.assets import OWNERS, table_metadata
 from pipelines.charts.day_picture import day_png
-from pipelines.checks import DAY_CHECKS, DayCheck, broken, unjudged
+from pipelines.checks import DAY_CHECKS, DayCheck, judged
 from pipelines.cli_daily import verdicts, views
 from pipelines.config import Config
 from pipelines.duck import connect
@@ -178,9 +178,8 @@ def _untold(group: str, day: date) -> Iterator[dg.MaterializeResult | dg.AssetCh
 
 def _day_result(check: DayCheck, group: str, con: duckdb.DuckDBPyConnection, config: Config) -> dg.AssetCheckResult:
     limit = check.limit_of(config.thresholds)
-    found = broken(check, con, limit)
-    unknown = [(engine, "not judged, no input tells it") for engine in unjudged(check, con, limit, found)]
-    said = [f"{engine}: {how}" for engine, how in found + unknown]
+    found, untold = judged(check, con, limit)
+    said = [f"{engine}: {how}" for engine, how in [*found, *((engine, "not judged, no input tells it") for engine in untold)]]
     blocking = dg.AssetCheckSeverity.ERROR if check.is_blocking else dg.AssetCheckSeverity.WARN
     limited = {"limit": str(limit)} if limit is not None else {}
     return _told(check.name, key(group, check.table), said, passed=not found, severity=blocking, **limited)

@@ -29,11 +29,11 @@ from pipelines import daily
 from pipelines.config import Config
 from pipelines.duck import connect, literal
 from pipelines.lake import Lake
-from pipelines.models import Model, ModelError, from_sql, put_query
+from pipelines.models import Model, ModelError, from_sql, nothing_of, put_query
 from pipelines.partition import Manifest, days, finished, kept_lacks, lake_of
 
 Tell = Callable[[str], object]
-Then = Callable[[Config, date], object]
+Then = Callable[[duckdb.DuckDBPyConnection, Config, date], object]  # with views of all that the day is made of and has become
 HISTORY_DAYS = 28
 FLEET = "fleet"  # the table of the configured engines, beside the published ones
 FLEET_SCHEMA = pa.schema(
@@ -86,9 +86,9 @@ def reduce_day(config: Config, day: date, *, then: Then = lambda *_: None, tell:
         _history_views(con, config, day, fleet_models().values())
         lake = Lake.of(config.store, day=day.isoformat())
         for model in fleet_models().values():
-            put_query(model.name, model.query or "", lake=lake, con=con)
+            put_query(model, lake=lake, con=con)
             _view(con, model.name, [lake.uri(model.name)])
-    then(config, day)
+        then(con, config, day)
     config.store.put_bytes(done, origin)
     return True
 
@@ -159,8 +159,7 @@ def _history_views(con: duckdb.DuckDBPyConnection, config: Config, day: date, mo
         if made := [lake.uri(table) for lake in lakes if lake.has(table)]:
             _view(con, view, made)
         else:  # the first day: the table as it will be, without a row
-            columns = ", ".join(f"null as {name}" for name, _ in fleet_models()[table].columns)
-            con.execute(f"create or replace view {view} as select {columns} where false")
+            con.execute(f"create or replace view {view} as {nothing_of(fleet_models()[table])}")
 
 
 def _view(con: duckdb.DuckDBPyConnection, name: str, uris: Iterable[str]) -> None:

@@ -16,11 +16,8 @@ import duckdb
 from pipelines import daily, pages
 from pipelines.charts import language
 from pipelines.charts.language import CALM, count, duration, percent
-from pipelines.checks import DAY_CHECKS, broken, unjudged
+from pipelines.checks import DAY_CHECKS, judged
 from pipelines.config import Config
-from pipelines.duck import connect
-from pipelines.fleet_day import day_views, fleet_views
-from pipelines.partition import finished
 
 TEMPLATE = "fleet.html"
 MOST_WASTEFUL, MOST_TURNED, MOST_EPISODES, MOST_UNUSUAL, MOST_ENGINES = 10, 10, 20, 20, 100  # rows of each list
@@ -49,20 +46,16 @@ def name_of(day: date) -> str:
     return f"fleet/report/day={day.isoformat()}/report.html"
 
 
-def publish(config: Config, day: date) -> None:
-    """Write the page of a day, whose tables must be there, into the lake."""
-    with connect() as con:
-        day_views(con, config, day, finished(config.store, day))
-        fleet_views(con, config, day)
-        told = page(con, day, *daily.without_day(config, day), not_judged(con, config.thresholds))
-        config.store.put_bytes(name_of(day), told.encode())
+def publish(con: duckdb.DuckDBPyConnection, config: Config, day: date) -> None:
+    """Write the page of a day into the lake, from views `days.*`, `history.*` and `fleet.*` of it."""
+    told = page(con, day, *daily.without_day(config, day), not_judged(con, config.thresholds))
+    config.store.put_bytes(name_of(day), told.encode())
 
 
 def not_judged(con: duckdb.DuckDBPyConnection, thresholds: object) -> list[tuple[str, list[str]]]:
     """Each check whose limit could not be held against some engines of the day, and these; from the views `days.*` of it."""
-    limits = {check: check.limit_of(thresholds) for check in DAY_CHECKS if check.untold}
-    found = {check: unjudged(check, con, limit, broken(check, con, limit)) for check, limit in limits.items()}
-    return [(check.name, engines) for check, engines in found.items() if engines]
+    unknown = {check.name: judged(check, con, check.limit_of(thresholds))[1] for check in DAY_CHECKS}
+    return [(name, engines) for name, engines in unknown.items() if engines]
 
 
 def page(

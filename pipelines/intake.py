@@ -24,6 +24,7 @@ from parsers.columns import TABLES, schema
 from parsers.rotated import joined
 from pipelines.lake import Lake
 from pipelines.prometheus import FOLDER as FETCHED
+from pipelines.storage import real
 
 Tell = Callable[[str], object]
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -154,16 +155,16 @@ def find(paths: Iterable[Path | Source], *, skip: Path | None = None) -> list[So
     """
     found: dict[str, Source] = {}
     left_out: dict[str, Source] = {}
-    output, is_output = _real(skip) if skip else None, False
+    output, is_output = real(skip) if skip else None, False
     for path in paths:
         if isinstance(path, Source):
             unique = _unique(path.name, path.path, taken=found)
             found[unique] = replace(path, name=unique)
             continue
         # what was fetched into the output and is named, unlike what merely lies there
-        is_asked_for = output in _real(path).parents
+        is_asked_for = output in real(path).parents
         for file, name in _files(path):
-            if skip and output and not is_asked_for and _real(file).is_relative_to(output):
+            if skip and output and not is_asked_for and real(file).is_relative_to(output):
                 is_output = True
                 if _is_input(file, output):
                     unique = _unique(_spoken(name), path, taken=found | left_out)
@@ -183,7 +184,7 @@ def find(paths: Iterable[Path | Source], *, skip: Path | None = None) -> list[So
 
 def _is_input(file: Path, output: Path) -> bool:
     """Whether a file in the output is an input by its content. Answers fetched there, Parquet and reports of ours are results."""
-    if output / FETCHED in _real(file).parents or file.suffix == ".parquet":
+    if output / FETCHED in real(file).parents or file.suffix == ".parquet":
         return False
     try:
         source = Source(file, file.name)
@@ -325,11 +326,6 @@ def _size(path: Path) -> int | None:
         return path.stat().st_size
     except OSError:
         return None
-
-
-def _real(path: Path) -> Path:
-    """The path without its links; unlike `resolve` it does not mind links that lead in a circle."""
-    return Path(os.path.realpath(path))
 
 
 def _spoken(path: str) -> str:

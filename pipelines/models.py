@@ -200,12 +200,12 @@ def materialize(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run
 def make(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection, run: Run) -> int:
     """As `materialize`, on a connection that already has the run's variables and a view of each table read."""
     if not all(any(_has_rows(table, lake) for table in tables) for tables in model.needs):
-        put_query(model.name, _nothing_of(model), lake=lake, con=con)
-    elif model.query is None:
+        model = replace(model, query=nothing_of(model))
+    if model.query is None:
         frame = frame_of(model, con=con, run=run)
         lake.put(model.name, lambda path: frame.write_parquet(path, compression="zstd"))
     else:
-        put_query(model.name, model.query, lake=lake, con=con)
+        put_query(model, lake=lake, con=con)
     return pq.read_metadata(lake.path(model.name)).num_rows
 
 
@@ -216,9 +216,12 @@ def frame_of(model: Model, *, con: duckdb.DuckDBPyConnection, run: Run) -> pl.Da
     return model.function({read: con.sql(f"from {read} where {model.only.get(read, 'true')}").pl() for read in model.reads}, run)
 
 
-def put_query(table: str, query: str, *, lake: Lake, con: duckdb.DuckDBPyConnection) -> None:
-    """Make a table of what a query gives; what it reads is on the connection."""
-    lake.put(table, lambda path: con.execute(f"copy ({query}) to {literal(path)} (format parquet, compression zstd)"))
+def put_query(model: Model, *, lake: Lake, con: duckdb.DuckDBPyConnection) -> None:
+    """Make the table of a model that is a query; what it reads is on the connection."""
+    lake.put(
+        model.name,
+        lambda path: con.execute(f"copy ({model.query}) to {literal(path)} (format parquet, compression zstd)"),
+    )
 
 
 def _has_rows(table: str, lake: Lake) -> bool:
@@ -226,7 +229,7 @@ def _has_rows(table: str, lake: Lake) -> bool:
     return lake.has(table) and pq.read_metadata(lake.path(table)).num_rows > 0
 
 
-def _nothing_of(model: Model) -> str:
+def nothing_of(model: Model) -> str:
     """A query for the model's columns and no row: most of the time that a query takes is its planning, also of no rows."""
     columns = ", ".join(f'null::{kind} as "{column}"' for column, kind in model.types.items())
     return f"select {columns} limit 0"

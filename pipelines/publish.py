@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +25,7 @@ from parsers.columns import COLUMNS, TABLES
 from pipelines.duck import connect, literal
 from pipelines.lake import Lake
 from pipelines.models import Model, models
-from pipelines.storage import undisturbed
+from pipelines.storage import real, undisturbed
 
 DATABASE, SUMMARY, REPORT, TICKET, TABLES_FOLDER = "analysis.duckdb", "summary.json", "report.html", "summary.md", "tables"
 PICTURES = ("timeline.png", "timeline.svg")
@@ -91,10 +90,11 @@ def replace(made: Path, out: Path) -> None:
 
 def require_spared(inputs: Iterable[Path], out: Path) -> None:
     """InputError where a result in `out` would take the place of an input, or of what lies in `tables` and is no table."""
-    places = [Path(os.path.realpath(out), name) for name in ARTEFACTS]
+    places = {real(out) / name for name in ARTEFACTS}
     others = (file for file in (out / TABLES_FOLDER).rglob("*") if file.is_file() and file.suffix != ".parquet")
     for file in (*inputs, *others):
-        if any(Path(os.path.realpath(file)).is_relative_to(place) for place in places):
+        place = real(file)
+        if not places.isdisjoint((place, *place.parents)):
             told = f"{file}: the result in {out} would take its place"
             raise InputError(f"{told}; give --out a folder of its own, such as {out / 'result'}")
 

@@ -27,7 +27,7 @@ from parsers.source import InputError
 from pipelines.duck import MEMORY_LIMIT, literal
 from pipelines.models import LAYERS
 from pipelines.publish import DATABASE, plain
-from pipelines.storage import Store
+from pipelines.storage import Store, real
 from pipelines.texttable import aligned, cell, markdown, printable, records
 
 FORMAT_OF_SUFFIX = {".csv": "csv", ".json": "json", ".md": "markdown", ".parquet": "parquet", ".txt": "table"}
@@ -194,7 +194,7 @@ def _keep(output: Path, write: Callable[[Path], object]) -> None:
     What is no ordinary file, such as /dev/stdout, is written as it is.
     """
     is_file = output.is_file() or not output.exists()
-    target = Path(os.path.realpath(output))
+    target = real(output)
     made = target.with_name(f".{target.name}.{os.getpid()}") if is_file else output
     try:
         write(made)

@@ -29,6 +29,11 @@ from parsers.source import InputError
 TEMPORARY = "_tmp"
 
 
+def real(path: Path) -> Path:
+    """The path without its links; unlike `resolve` it does not mind links that lead in a circle."""
+    return Path(os.path.realpath(path))
+
+
 @dataclass(frozen=True)
 class Store:
     """One root and everything below it; names are relative to it, with `/`. `url` is an absolute path, or has a scheme."""

@@ -34,9 +34,9 @@ def test_what_was_found_stays_fixed(target):
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target not in (*SLOW, "opened")])
 def test_numbers_and_times_of_no_engine_are_not_understood(target):
-    short = sorted(inputs(target), key=len)[:10]  # a whole log of numbers of thousands of digits takes seconds
-    for content in short:
+    for content in inputs(target)[:3]:
         TARGETS[target](NUMBER.sub(b"9" * 5000, content))
+    for content in inputs(target)[:10]:
         for number in (b"99999999999999999999999", b"1e400", b"-1"):
             TARGETS[target](NUMBER.sub(number, content))
         for time in (b"0001-01-01T00:00:00+05:00", b"9999-12-31T23:59:59-05:00", b"2026-02-30 25:61:61"):

@@ -134,8 +134,8 @@ def test_a_file_of_nothing_but_nuls_is_empty(tmp_path):
 
 @pytest.mark.parametrize(
     ("sample", "blocks"),
-    [(RECORDING, 40), (SMALL, 2_000)],
-    ids=["of the input's rows", "of the result"],
+    [(RECORDING, 40), (RECORDING, 200), (SMALL, 2_000)],
+    ids=["of the first rows", "of the input's rows", "of the result"],
 )
 def test_without_room_nothing_is_left_that_looks_whole(tmp_path, sample, blocks):
     """Files may not grow beyond so many half kilobytes: as on a full disk, every stage of the writing meets it."""
